@@ -188,6 +188,11 @@ impl Seat<'_> {
         self.clock.now()
     }
 
+    /// What came was given up: it is recorded nowhere, and in a closed loop the next begins now.
+    pub(crate) fn gave_up(&mut self) {
+        self.began = self.clock.now();
+    }
+
     /// An operation of a kind has ended that came at a moment of [`Seat::next`] or [`Seat::now`].
     pub(crate) fn done(&mut self, kind: usize, op: Op, bytes: u32, came: Nanos) {
         let now = self.clock.now();

@@ -2,15 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
+use fathom_bench::progress::ProgressSink;
 use fathom_bench::{Bench, Notebook, NotebookError};
+use fathom_host::CounterSource;
+use fathom_io::target::count;
 use fathom_system::cgroup::Inside;
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::Flag;
+use fathom_telemetry::schema::DeviceDelta;
 
 use super::budget::Budget;
 use super::cluster;
 use super::counters::{Observed, Watch};
 use super::mariadb::{self, Instance, Start};
+use super::observed::{Counts, Edge, Terms, observed};
+use super::settings::SettingArgs;
 use super::sql::{self, Dialect, Session, SqlError};
 use super::warmth::{self, Gauge};
 use super::yours::Yours;
@@ -22,7 +28,7 @@ pub(super) const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
 
 /// How a database is made.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Made {
+pub(super) struct Made<'a> {
     /// Its name on the server.
     pub(super) schema: &'static str,
     /// Bytes for its pages.
@@ -32,6 +38,10 @@ pub(super) struct Made {
     /// Connections at most, of which SQLite's own cache is made.
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
     pub(super) sessions: u32,
+    /// Where PostgreSQL's programs are, if somebody says so.
+    pub(super) postgres: Option<&'a Path>,
+    /// Settings that its server has, and that are tried on it.
+    pub(super) settings: &'a SettingArgs,
 }
 
 /// Databases that a lab leaves out: one that fails does not end the others.
@@ -84,6 +94,8 @@ pub(super) struct Database {
     pub(super) name: &'static str,
     pub(super) version: String,
     kind: Kind,
+    /// That all of its servers have.
+    set: Vec<String>,
     schema: &'static str,
     pub(super) budget: Budget,
 }
@@ -93,12 +105,14 @@ impl Database {
     pub(super) fn open(
         name: &'static str,
         place: &LabDir,
-        made: Made,
+        made: Made<'_>,
         yours: Option<Yours>,
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, LabError> {
-        if let Some(yours) = yours {
+        if let Some(mut yours) = yours {
+            yours.may_try(&made.settings.tries, made.settings.change_server)?;
             return Ok(Self {
+                set: Vec::new(),
                 name,
                 version: format!("{} (yours)", yours.about.version),
                 kind: Kind::Yours(Box::new(yours)),
@@ -108,31 +122,35 @@ impl Database {
         }
         let dir = place.plain().join(name);
         let Made {
-            schema, pool, log, ..
+            schema,
+            pool,
+            log,
+            settings,
+            ..
         } = made;
         let budget = Budget::new(name, pool);
         let (version, kind) = match name {
             "mariadb" => {
                 let programs = mariadb::probe()?;
+                mariadb::knows(&programs, &settings.all())?;
                 let mut i = Instance::create(&programs, dir, 16 << 10, log, stop)?;
                 let how = Start {
                     pool,
                     loading: false,
-                    settings: &[],
+                    settings: &settings.set,
                 };
                 i.start(how, stop)?;
                 i.session("")?.batch(&format!("CREATE DATABASE {schema}"))?;
                 (programs.version, Kind::MariaDb(i))
             }
             "postgresql" => {
-                let programs = cluster::probe()?;
-                let c = {
-                    let dirs = (place.path().join(name), dir);
-                    {
-                        let _inside = budget.enter();
-                        cluster::Cluster::start(&programs, dirs, (budget.own, log), stop)?
-                    }
-                };
+                let programs = cluster::probe(made.postgres)?;
+                let dirs = (place.path().join(name), dir);
+                let sizes = (budget.own, log);
+                let _inside = budget.enter();
+                let mut c = cluster::Cluster::create(&programs, dirs, sizes, stop)?;
+                c.knows(&settings.all())?;
+                c.start(&settings.set, stop)?;
                 (programs.version, Kind::Postgres(c))
             }
             #[cfg(feature = "sqlite")]
@@ -156,9 +174,39 @@ impl Database {
             name,
             version,
             kind,
+            set: settings.set.clone(),
             schema: made.schema,
             budget,
         })
+    }
+
+    /// Its server anew, with settings over those that all have; of the user's, they are set as they can be without a restart.
+    pub(super) fn change(
+        &mut self,
+        tried: &[String],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), LabError> {
+        let settings = [&self.set[..], tried].concat();
+        match &mut self.kind {
+            Kind::MariaDb(i) => {
+                i.stop();
+                let how = Start {
+                    pool: self.budget.own,
+                    loading: false,
+                    settings: &settings,
+                };
+                i.start(how, stop)
+            }
+            Kind::Yours(y) => y.change(tried),
+            Kind::Postgres(c) => {
+                let _inside = self.budget.enter();
+                c.stop();
+                c.start(&settings, stop)
+            }
+            // It has no server.
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(..) => Ok(()),
+        }
     }
 
     pub(super) fn dialect(&self) -> Dialect {
@@ -191,6 +239,31 @@ impl Database {
         }
     }
 
+    /// Lets `drive` run clients on it; one that is `warm` by what ran before is not waited for. Its caches are held to their budget
+    /// meanwhile, until that is released.
+    ///
+    /// # Errors
+    /// As [`observed`].
+    pub(super) fn observe<T>(
+        &self,
+        place: &Path,
+        (stop, warm): (&dyn Fn() -> bool, bool),
+        sink: &mut dyn ProgressSink,
+        drive: impl FnOnce(Terms<'_>, Edge<'_>, Edge<'_>, &mut dyn FnMut(f64)) -> sql::Result<T>,
+    ) -> sql::Result<(T, Counts<Option<DeviceDelta>>)> {
+        let device = self.data(place);
+        let device = device.and_then(|d| CounterSource::locate(&d).ok());
+        let gauge = self.gauge()?;
+        let _inside = self.inside();
+        observed(
+            (gauge, self.watch()?),
+            (stop, warm),
+            &|| device.as_ref().and_then(count),
+            (sink, &|| self.budget.hold()),
+            drive,
+        )
+    }
+
     /// Directory of its socket, where it is a PostgreSQL of the lab's own: for programs that are measured beside.
     pub(super) fn postgres_socket(&self) -> Option<&Path> {
         match &self.kind {
@@ -200,7 +273,7 @@ impl Database {
     }
 
     /// What says whether it has warmed up.
-    pub(super) fn gauge(&self) -> sql::Result<Gauge<'static>> {
+    fn gauge(&self) -> sql::Result<Gauge<'static>> {
         Ok(match &self.kind {
             Kind::MariaDb(i) => warmth::innodb(Box::new(i.session(self.schema)?)),
             Kind::Yours(y) => warmth::of_yours(y)?,
@@ -220,7 +293,7 @@ impl Database {
     }
 
     /// Where the device's counters are to be read.
-    pub(super) fn data(&self, place: &Path) -> Option<PathBuf> {
+    fn data(&self, place: &Path) -> Option<PathBuf> {
         match &self.kind {
             Kind::Yours(y) => y.about.data.clone(),
             _ => Some(place.to_owned()),
@@ -240,16 +313,18 @@ impl Database {
             Kind::Yours(y) => format!("with its own settings: {}", y.about.settings),
             Kind::Postgres(_) => {
                 let mut answer = sql::Answer::default();
-                let asked = self
-                    .connect()
-                    .and_then(|mut s| s.query("SHOW debug_assertions", &mut answer));
+                // Versions before 18 have no other way than to wait for each read.
+                let asked = "SELECT current_setting('debug_assertions'), current_setting('data_checksums'), coalesce(current_setting('io_method', true), 'sync')";
+                let asked = self.connect().and_then(|mut s| s.query(asked, &mut answer));
                 let build = match (asked, answer.text(0, 0)) {
                     (Ok(()), "off") => "without assertions",
                     (Ok(()), "on") => "with assertions",
                     _ => "nobody knows how",
                 };
                 format!(
-                    "built {build}; through the page cache (direct I/O came with version 16, as an experiment): {}",
+                    "built {build}; data_checksums={}, io_method={}; through the page cache (direct I/O is an experiment there): {}",
+                    answer.text(0, 1),
+                    answer.text(0, 2),
                     self.budget.in_words()
                 )
             }

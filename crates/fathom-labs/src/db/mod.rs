@@ -21,6 +21,7 @@ pub mod settings;
 mod settings_seen;
 mod sql;
 pub mod tpcc;
+mod tried;
 mod warmth;
 mod workload;
 mod ycsb;
@@ -109,7 +110,7 @@ pub(crate) fn programs() -> Vec<(
     Result<String, LabError>,
 )> {
     let mysql = mariadb::probe().map(|p| p.version);
-    let postgres = cluster::probe().map(|p| p.version);
+    let postgres = cluster::probe(None).map(|p| p.version);
     let sysbench = oltp::sysbench::probe().map(|(_, version)| version);
     vec![
         (

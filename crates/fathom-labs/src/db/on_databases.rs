@@ -1,13 +1,14 @@
 //! For tests: a load on every database that is installed here.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::{Nanos, Op, say};
 
 use super::database::{DATABASES, Database, Made};
 use super::scripted::driver::client_seed;
+use super::settings::SettingArgs;
 use super::sql::{Answer, SqlError};
 use super::workload::Workload;
 use crate::LabError;
@@ -36,11 +37,14 @@ pub(super) fn on_each(test: &str, then: &dyn Fn(&mut Database)) {
 
 fn open(name: &'static str, dir: &Path) -> Result<(Database, LabDir), LabError> {
     let place = LabDir::create(dir, 64 << 20)?;
+    let postgres = std::env::var_os("FATHOM_TEST_POSTGRES").map(PathBuf::from);
     let made = Made {
         schema: "test",
         pool: 64 << 20,
         log: 48 << 20,
         sessions: 8,
+        postgres: postgres.as_deref(),
+        settings: &SettingArgs::default(),
     };
     Ok((Database::open(name, &place, made, None, &|| false)?, place))
 }

@@ -1,6 +1,51 @@
 //! Settings of a lab's own server: those that all of them have, and those that are tried.
 
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
 use crate::LabError;
+
+/// Settings of the server that a lab measures.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+pub struct SettingArgs {
+    /// A setting that all of the lab's servers have (again for more)
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = one, conflicts_with_all = ["server", "socket"])]
+    #[serde(default)]
+    pub set: Vec<String>,
+    /// A setting to try, in turns with the server without it (again for more; with commas, several that belong together)
+    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = parse)]
+    #[serde(default)]
+    pub tries: Vec<Vec<String>>,
+    /// Lets --try change settings of a whole server of yours, which all who work there have meanwhile; each is put back
+    #[arg(long, requires = "tries")]
+    #[serde(default)]
+    pub change_server: bool,
+}
+
+impl SettingArgs {
+    /// All of them, for who must know each.
+    pub(super) fn all(&self) -> Vec<String> {
+        let tried = self.tries.iter().flatten();
+        self.set.iter().chain(tried).cloned().collect()
+    }
+
+    /// Refuses what a PostgreSQL of the lab's cannot have.
+    pub(super) fn of_own_postgres(&self) -> Result<(), String> {
+        let names = self.all();
+        let mut names = names.iter().filter_map(|s| Some(s.split_once('=')?.0));
+        names.try_for_each(|name| decided(&OWN_POSTGRES, name))
+    }
+
+    /// None is given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.tries.is_empty()
+    }
+
+    /// Servers in turns: that without, and one with each that is tried.
+    pub(super) fn turns(&self) -> impl Iterator<Item = Vec<String>> + '_ {
+        std::iter::once(Vec::new()).chain(self.tries.iter().cloned())
+    }
+}
 
 /// What the lab decides itself, and by which option it is asked for.
 const OWN: [(&str, &str); 10] = [
@@ -15,6 +60,27 @@ const OWN: [(&str, &str); 10] = [
     ("bind_address", ""),
     ("skip_networking", ""),
 ];
+
+/// The same of its own PostgreSQL; one of the user's says itself that they want a restart.
+const OWN_POSTGRES: [(&str, &str); 5] = [
+    ("shared_buffers", "--pool"),
+    ("data_directory", ""),
+    ("listen_addresses", ""),
+    ("unix_socket_directories", ""),
+    ("dynamic_shared_memory_type", ""),
+];
+
+/// Refuses what the lab decides itself.
+fn decided(own: &[(&str, &str)], name: &str) -> Result<(), String> {
+    let Some((_, instead)) = own.iter().find(|o| o.0 == name) else {
+        return Ok(());
+    };
+    let instead = match *instead {
+        "" => "it is part of how the server is kept apart".to_owned(),
+        option => format!("use {option}"),
+    };
+    Err(format!("the lab sets {name} itself: {instead}"))
+}
 
 /// Settings that belong together, as on the command line: `NAME=VALUE`, several with commas between them.
 ///
@@ -40,13 +106,7 @@ pub(super) fn one(text: &str) -> Result<String, String> {
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) {
         return Err(format!("'{name}' is no name of a setting: {expected}"));
     }
-    if let Some((_, instead)) = OWN.iter().find(|o| o.0 == name) {
-        let instead = match *instead {
-            "" => "it is part of how the server is kept apart".to_owned(),
-            option => format!("use {option}"),
-        };
-        return Err(format!("the lab sets {name} itself: {instead}"));
-    }
+    decided(&OWN, &name)?;
     let ends = |c: char| c.is_control() || c == '/';
     if value.is_empty() || value.contains(ends) {
         return Err(format!(

@@ -2,59 +2,72 @@
 
 use fathom_bench::parts::{estimate, table as make_table, text};
 use fathom_bench::results::Evidence;
+use fathom_stats::Estimate;
 use fathom_stats::compare::{Difference, Good, Verdict, paired};
 use fathom_telemetry::schema::{Finding, Table};
 
-use super::Line;
 use crate::conclude::percent;
+use crate::loads::Line;
 
 /// Where no difference is taken for one.
 const LEVEL: f64 = 0.05;
 
+/// A line with a setting, and the line of the same load without it.
+pub(super) struct Pair<'a, S, M> {
+    pub(super) with: &'a Line<S, M>,
+    pub(super) without: &'a Line<S, M>,
+    /// What was set.
+    pub(super) setting: String,
+    /// Which transactions.
+    pub(super) load: String,
+    /// In names of findings.
+    pub(super) label: String,
+}
+
 /// One setting under one kind of transactions.
-pub(super) struct Tried<'a> {
-    evidence: &'a Evidence<'a>,
-    with: &'a Line,
-    without: &'a Line,
+pub(super) struct Tried {
+    setting: String,
+    load: String,
+    label: String,
+    with: Option<Estimate>,
+    without: Option<Estimate>,
     difference: Option<Difference>,
+    jobs: Vec<usize>,
     /// Where such a setting is written down.
     place: &'static str,
     /// How many there are: by chance alone one in twenty of them would differ.
     all: usize,
 }
 
-impl<'a> Tried<'a> {
+/// Where a server reads its settings.
+pub(super) fn place(postgres: bool) -> &'static str {
+    match postgres {
+        true => "in postgresql.conf",
+        false => "in the section [mysqld] of the server's configuration",
+    }
+}
+
+impl Tried {
     /// All that were tried.
-    pub(super) fn all(
-        lines: &[&'a Line],
-        evidence: &'a Evidence<'a>,
+    pub(super) fn all<S, M>(
+        pairs: Vec<Pair<'_, S, M>>,
+        evidence: &Evidence<'_>,
         place: &'static str,
     ) -> Vec<Self> {
-        let (without, with): (Vec<&Line>, Vec<&Line>) =
-            lines.iter().partition(|l| l.setting.tried.is_empty());
-        let all = with.len();
-        let of = |with: &'a Line| {
-            let same = |l: &&&Line| l.setting.mix == with.setting.mix;
-            let without: &'a Line = without.iter().find(same).copied()?;
-            Some(Self {
-                evidence,
-                place,
-                with,
-                without,
-                // Repeats of one round belong together.
-                difference: paired(&with.over(without, evidence), Good::More),
-                all,
-            })
+        let all = pairs.len();
+        let of = |pair: Pair<'_, S, M>| Self {
+            with: pair.with.rate(evidence),
+            without: pair.without.rate(evidence),
+            // Repeats of one round belong together.
+            difference: paired(&pair.with.over(pair.without, evidence), Good::More),
+            jobs: [pair.with.jobs(), pair.without.jobs()].concat(),
+            setting: pair.setting,
+            load: pair.load,
+            label: pair.label,
+            place,
+            all,
         };
-        with.into_iter().filter_map(of).collect()
-    }
-
-    fn name(&self) -> String {
-        self.with.setting.tried.join(", ")
-    }
-
-    fn mix(&self) -> &'static str {
-        self.with.setting.mix.name()
+        pairs.into_iter().map(of).collect()
     }
 
     /// What was shown, of as many comparisons as there were.
@@ -87,58 +100,53 @@ impl<'a> Tried<'a> {
     }
 
     /// What a reader takes home of it, where a difference was shown.
-    fn finding(&self) -> Option<Finding> {
+    fn finding(&self, id: &str) -> Option<Finding> {
         let (verdict, d) = self.shown()?;
-        let (name, better) = (self.name(), verdict == Verdict::Better);
+        let better = verdict == Verdict::Better;
         let of = match self.all {
             1 => String::new(),
             n => format!(", of {n} comparisons"),
         };
         Some(Finding {
-            id: format!("oltp-try-{}", self.with.setting.label()),
+            id: format!("{id}-{}", self.label),
             text: format!(
-                "{name}: {} transactions change by {}{of}",
-                self.mix(),
+                "{}: {} transactions change by {}{of}",
+                self.setting,
+                self.load,
                 percent(&d.relative)
             ),
             advice: match better {
-                true => {
-                    format!("{name} ({})", self.place)
-                }
+                true => format!("{} ({})", self.setting, self.place),
                 false => String::new(),
             },
             confidence: "strong".into(),
             gain: better.then_some(d.relative),
-            jobs: self.jobs(),
-            evidence: vec!["oltp-try-tried".into()],
+            jobs: self.jobs.clone(),
+            evidence: vec![format!("{id}-tried")],
             refuted_by: REFUTED_BY.into(),
             ..Finding::default()
         })
-    }
-
-    fn jobs(&self) -> Vec<usize> {
-        [self.with.jobs(), self.without.jobs()].concat()
     }
 }
 
 /// What shows that a finding of either kind is wrong.
 const REFUTED_BY: &str = "The same with --repeats 10, another --seed, and your own transactions.";
 
-/// What was shown, and one sentence about all of which nothing was.
-pub(super) fn findings(all: &[Tried<'_>]) -> Vec<Finding> {
-    let mut told: Vec<Finding> = all.iter().filter_map(Tried::finding).collect();
-    let rest: Vec<&Tried<'_>> = all.iter().filter(|t| t.shown().is_none()).collect();
+/// What was shown, and one sentence about all of which nothing was; `id` is that of the part of the report.
+pub(super) fn findings(id: &str, all: &[Tried]) -> Vec<Finding> {
+    let mut told: Vec<Finding> = all.iter().filter_map(|t| t.finding(id)).collect();
+    let rest: Vec<&Tried> = all.iter().filter(|t| t.shown().is_none()).collect();
     if !rest.is_empty() {
         let said: Vec<String> = rest
             .iter()
-            .map(|t| format!("{}, {} transactions: {}", t.name(), t.mix(), t.verdict()))
+            .map(|t| format!("{}, {} transactions: {}", t.setting, t.load, t.verdict()))
             .collect();
         told.push(Finding {
-            id: "oltp-try-no-difference".into(),
+            id: format!("{id}-no-difference"),
             text: format!("{}.", said.join("; ")),
             confidence: "moderate".into(),
-            jobs: rest.iter().flat_map(|t| t.jobs()).collect(),
-            evidence: vec!["oltp-try-tried".into()],
+            jobs: rest.iter().flat_map(|t| t.jobs.clone()).collect(),
+            evidence: vec![format!("{id}-tried")],
             refuted_by: REFUTED_BY.into(),
             ..Finding::default()
         });
@@ -147,18 +155,16 @@ pub(super) fn findings(all: &[Tried<'_>]) -> Vec<Finding> {
 }
 
 /// Each against the server without it.
-pub(super) fn table(all: &[Tried<'_>]) -> Table {
+pub(super) fn table(id: &str, all: &[Tried]) -> Table {
     make_table(
-        "oltp-try-tried",
+        &format!("{id}-tried"),
         "Settings that were tried, each in turns with the server without it",
         all,
         &[
-            ("transactions", "", &|t| text(t.mix())),
-            ("setting", "", &|t| text(t.name())),
-            ("without it", "1/s", &|t| {
-                estimate(t.without.rate(t.evidence))
-            }),
-            ("with it", "1/s", &|t| estimate(t.with.rate(t.evidence))),
+            ("transactions", "", &|t| text(t.load.clone())),
+            ("setting", "", &|t| text(t.setting.clone())),
+            ("without it", "1/s", &|t| estimate(t.without)),
+            ("with it", "1/s", &|t| estimate(t.with)),
             ("change", "%", &|t| {
                 estimate(t.difference.as_ref().map(|d| d.relative.scale(100.0)))
             }),

@@ -45,6 +45,9 @@ pub(crate) trait Transactions: Send {
     /// # Errors
     /// What the database says.
     fn transaction(&mut self) -> Result<usize>;
+
+    /// What was undone is not tried again: the next one is another.
+    fn give_up(&mut self) {}
 }
 
 /// Which of these `at`, drawn below the sum of their weights, falls on.

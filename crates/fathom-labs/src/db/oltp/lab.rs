@@ -132,7 +132,7 @@ impl<'a> Lab<'a> {
                     Entry::Vacant(none) => none.insert(self.fill(programs, &cell, &rows)?),
                 };
                 if running.is_none() {
-                    let settings = [&self.options.set[..], &cell.tried].concat();
+                    let settings = [&self.options.settings.set[..], &cell.tried].concat();
                     let how = Start {
                         pool: cell.pool,
                         loading: false,

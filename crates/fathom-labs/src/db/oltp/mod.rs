@@ -11,7 +11,6 @@ mod options;
 mod results;
 mod rows;
 pub(super) mod sysbench;
-mod tried;
 
 use fathom_bench::cost::RunCost;
 use fathom_bench::measurement::{Measurement, Typed};
@@ -218,8 +217,7 @@ fn cells(options: &OltpOptions) -> Vec<Cell> {
             })),
             Experiment::One => settings.push(base),
             Experiment::Try => {
-                let tries = std::iter::once(Vec::new()).chain(options.tries.clone());
-                settings.extend(tries.map(|tried| Cell {
+                settings.extend(options.settings.turns().map(|tried| Cell {
                     tried,
                     ..base.clone()
                 }));
@@ -364,14 +362,12 @@ impl Measurement for OltpOptions {
             Some(address) => {
                 let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
                 let mut yours = Yours::open(address)?;
-                yours.may_try(&options.tries, options.change_server)?;
+                yours.may_try(&options.settings.tries, options.settings.change_server)?;
                 server = Some((Server::Yours(Box::new(yours)), place));
             }
             None => match mariadb::probe() {
                 Ok(programs) => {
-                    let tried = options.tries.iter().flatten();
-                    let all: Vec<String> = options.set.iter().chain(tried).cloned().collect();
-                    mariadb::knows(&programs, &all)?;
+                    mariadb::knows(&programs, &options.settings.all())?;
                     let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
                     server = Some((Server::Own(programs), place));
                 }
@@ -428,6 +424,7 @@ mod tests {
     use fathom_telemetry::schema::{Direction, Job, Run};
     use serde_json::json;
 
+    use super::super::settings::SettingArgs;
     use super::*;
 
     fn options() -> OltpOptions {
@@ -545,9 +542,12 @@ mod tests {
         let o = OltpOptions {
             experiments: vec![Experiment::Try],
             mixes: vec![Mix::Write],
-            tries: tries
-                .map(|t| super::super::settings::parse(t).unwrap())
-                .into(),
+            settings: SettingArgs {
+                tries: tries
+                    .map(|t| super::super::settings::parse(t).unwrap())
+                    .into(),
+                ..SettingArgs::default()
+            },
             ..options()
         };
         let cells = cells(&o);

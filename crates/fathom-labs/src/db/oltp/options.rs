@@ -5,8 +5,9 @@ use fathom_bench::measurement::{Typed, per_second, word};
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
+use super::super::DbOptions;
 use super::super::server::{Place, Protocol, Server, ServerArgs};
-use super::super::{DbOptions, settings};
+use super::super::settings::SettingArgs;
 use super::ROW;
 use super::driver::{Mix, Rows};
 
@@ -101,14 +102,10 @@ pub struct OltpOptions {
     /// Buffer pool, where it is not swept; pages of 64 KiB need 21m
     #[arg(long, default_value = "24m")]
     pub pool: Bytes,
-    /// A setting that all of the lab's servers have (again for more)
-    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = settings::one, conflicts_with_all = ["server", "socket"])]
-    #[serde(default)]
-    pub set: Vec<String>,
-    /// A setting to try, in turns with the server without it (again for more; with commas, several that belong together)
-    #[arg(long = "try", value_name = "NAME=VALUE,…", value_parser = settings::parse)]
-    #[serde(default)]
-    pub tries: Vec<Vec<String>>,
+    /// Settings of the server.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub settings: SettingArgs,
     /// own, or sysbench: both, in turns, as a cross-check
     #[arg(long = "driver", value_name = "DRIVER", action = ArgAction::Set, default_value = "own", value_parser = word(&[("own", false), ("sysbench", true)]))]
     pub sysbench: bool,
@@ -119,10 +116,6 @@ pub struct OltpOptions {
     #[arg(skip)]
     #[serde(default)]
     pub server: Option<Server>,
-    /// Lets --try change settings of that whole server, which all who work there have meanwhile; each is put back
-    #[arg(long, requires = "tries")]
-    #[serde(default)]
-    pub change_server: bool,
 }
 
 impl OltpOptions {
@@ -145,7 +138,7 @@ impl OltpOptions {
         self.experiments.dedup();
         if self.asked.is_empty() {
             self.experiments
-                .push(match (&self.server, self.tries.is_empty()) {
+                .push(match (&self.server, self.settings.tries.is_empty()) {
                     (_, false) => Experiment::Try,
                     (None, true) => Experiment::PageSize,
                     (Some(_), true) => Experiment::Threads,
@@ -170,7 +163,7 @@ impl OltpOptions {
                 ));
             }
         }
-        if shows(Experiment::Try) == self.tries.is_empty() {
+        if shows(Experiment::Try) == self.settings.tries.is_empty() {
             return Err("--experiment try and --try NAME=VALUE belong together".into());
         }
         // Pages of 64 KiB do not start with less than 21 MiB.

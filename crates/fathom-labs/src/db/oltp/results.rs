@@ -13,9 +13,9 @@ use super::super::mariadb::Instance;
 use super::super::objective::{Steps, steps_table};
 use super::super::settings_seen::SettingsSeen;
 use super::super::sql::Dialect;
+use super::super::tried::{self, Pair, Tried};
 use super::conclusion;
-use super::tried::{self, Tried};
-use super::{Cell, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
+use super::{Cell, Counted, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
 
 /// What was seen of the servers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -202,9 +202,9 @@ impl<'a> Part<'a> {
             text: format!(
                 "{}{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver{}, measured once the buffer pool was full or did not grow any more, was missed as often as before, and the log ({}) was freed as fast as it was written. {} Repeats in turns.",
                 self.result.facts.version,
-                match o.set.is_empty() {
+                match o.settings.set.is_empty() {
                     true => String::new(),
-                    false => format!(", all with {}", o.set.join(", ")),
+                    false => format!(", all with {}", o.settings.set.join(", ")),
                 },
                 o.count,
                 o.rows.name(),
@@ -234,13 +234,10 @@ impl<'a> Part<'a> {
             section.charts.extend(self.charts());
         }
         if self.experiment == Experiment::Try {
-            let place = match self.result.facts.engine() {
-                "PostgreSQL" => "in postgresql.conf",
-                _ => "in the section [mysqld] of the server's configuration",
-            };
-            let tried = Tried::all(&self.lines, self.evidence, place);
-            section.tables.push(tried::table(&tried));
-            shown.findings.extend(tried::findings(&tried));
+            let place = tried::place(self.result.facts.engine() == "PostgreSQL");
+            let tried = Tried::all(self.pairs(), self.evidence, place);
+            section.tables.push(tried::table("oltp-try", &tried));
+            shown.findings.extend(tried::findings("oltp-try", &tried));
         }
         if self.experiment == Experiment::Objective {
             let objective = o.objective;
@@ -303,6 +300,24 @@ impl<'a> Part<'a> {
                 line.jobs(),
             )
         }));
+    }
+
+    /// Each setting that was tried, with the line of the same transactions without it.
+    fn pairs(&self) -> Vec<Pair<'a, Cell, Counted>> {
+        let of = |with: &'a Line| {
+            let Cell { mix, tried, .. } = &with.setting;
+            let same = |l: &&'a Line| l.setting.mix == *mix && l.setting.tried.is_empty();
+            Some(Pair {
+                with,
+                without: self.lines.iter().copied().find(same)?,
+                setting: tried.join(", "),
+                load: mix.name().to_owned(),
+                label: with.setting.label(),
+            })
+        };
+        let tried = self.lines.iter().copied();
+        let tried = tried.filter(|l| !l.setting.tried.is_empty());
+        tried.filter_map(of).collect()
     }
 
     /// A line with what was seen of the server.

@@ -329,7 +329,7 @@ fn pgbench(program: &std::path::Path, host: &str, expression: &str) -> Option<Ve
 
 #[test]
 fn pgbench_means_the_same() {
-    let program = super::super::cluster::program("pgbench");
+    let program = super::super::cluster::program("pgbench", None);
     let Some(program) = program else {
         println!("SKIP pgbench_means_the_same: no pgbench: apt-get install postgresql-contrib");
         return;
@@ -337,14 +337,13 @@ fn pgbench_means_the_same() {
     let place = tempfile::tempdir().unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.path(), open).unwrap();
-    let server = super::super::cluster::probe().and_then(|programs| {
+    let server = super::super::cluster::probe(None).and_then(|programs| {
         let dir = place.path().join("pg");
-        super::super::cluster::Cluster::start(
-            &programs,
-            (dir.clone(), dir),
-            (1 << 20, 32 << 20),
-            &|| false,
-        )
+        let sizes = (1 << 20, 32 << 20);
+        let dirs = (dir.clone(), dir);
+        let mut server = super::super::cluster::Cluster::create(&programs, dirs, sizes, &|| false)?;
+        server.start(&[], &|| false)?;
+        Ok(server)
     });
     let server = match server {
         Ok(server) => server,

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::{Nanos, Op};
 
+use serde::{Deserialize, Serialize};
+
 use super::super::database::Database;
 use super::super::sql::{Result, Session, SqlError};
 use super::super::workload::{Transactions, Workload, chosen};
@@ -27,9 +29,81 @@ pub(super) struct How {
     /// Transactions per second that come, whatever was answered.
     pub(super) rate: Option<f64>,
     pub(super) seed: u64,
+    /// Tries of a transaction, after which it has failed; 0: until it is done.
+    pub(super) max_tries: u32,
 }
 
-/// Runs the loads; returns one for each kind, and how many transactions were tried again. `cold` says what keeps the ramp from
+/// What became of transactions that the database undid, as pgbench counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Tries {
+    /// Times that one was tried again.
+    pub(super) again: u64,
+    /// Transactions that were, whatever came of it; unknown of runs before these were counted.
+    #[serde(default)]
+    pub(super) retried: Option<u64>,
+    /// Transactions that failed: the last try ended in a deadlock.
+    #[serde(default)]
+    pub(super) deadlocks: u64,
+    /// It ended in a conflict with another transaction, or with a lock that was waited for too long.
+    #[serde(default)]
+    pub(super) conflicts: u64,
+}
+
+impl Tries {
+    /// Transactions that did not come to their end.
+    pub(super) fn failed(&self) -> u64 {
+        self.deadlocks + self.conflicts
+    }
+
+    /// Together with another measurement's.
+    pub(super) fn with(self, other: Self) -> Self {
+        Self {
+            again: self.again + other.again,
+            retried: self.retried.zip(other.retried).map(|(a, b)| a + b),
+            deadlocks: self.deadlocks + other.deadlocks,
+            conflicts: self.conflicts + other.conflicts,
+        }
+    }
+}
+
+/// The same while clients count.
+#[derive(Default)]
+struct Undone([AtomicU64; 4]);
+
+impl Undone {
+    fn count(&self, what: usize) {
+        self.0[what].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is tried once more.
+    fn again(&self, first: bool) {
+        self.count(0);
+        if first {
+            self.count(1);
+        }
+    }
+
+    fn failed(&self, e: &SqlError) {
+        self.count(if e.is_deadlock() { 2 } else { 3 });
+    }
+
+    fn read(&self) -> [u64; 4] {
+        std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed))
+    }
+
+    fn since(&self, then: [u64; 4]) -> Tries {
+        let now = self.read();
+        let [again, retried, deadlocks, conflicts] = std::array::from_fn(|i| now[i] - then[i]);
+        Tries {
+            again,
+            retried: Some(retried),
+            deadlocks,
+            conflicts,
+        }
+    }
+}
+
+/// Runs the loads; returns one for each kind, and what became of transactions that the database undid. `cold` says what keeps the ramp from
 /// its end; `begin` and `end` are called when counting begins and ends, for what others count.
 ///
 /// # Errors
@@ -42,8 +116,8 @@ pub(super) fn run(
     begin: &mut dyn FnMut(Total<'_>),
     end: &mut dyn FnMut(Total<'_>),
     tick: &mut dyn FnMut(f64),
-) -> Result<(Vec<loads::Load>, u64)> {
-    let again = AtomicU64::new(0);
+) -> Result<(Vec<loads::Load>, Tries)> {
+    let undone = Undone::default();
     let kinds: Vec<Op> = all
         .iter()
         .flat_map(|w| w.workload.kinds())
@@ -67,10 +141,17 @@ pub(super) fn run(
         }
         parts.push((own_parts, SplitMix64::new(seed ^ 0x10ad)));
     }
-    let (kinds_of, again_of) = (&kinds, &again);
+    let (kinds_of, undone_of) = (&kinds, &undone);
     let clients = parts.iter_mut().map(|(parts, random)| {
-        let client: clients::Client<'_, SqlError> =
-            Box::new(move |seat| client(all, parts, random, (kinds_of, again_of), seat));
+        let client: clients::Client<'_, SqlError> = Box::new(move |seat| {
+            client(
+                all,
+                parts,
+                random,
+                (kinds_of, undone_of, how.max_tries),
+                seat,
+            )
+        });
         client
     });
     let ops: Vec<&[Op]> = kinds.iter().map(std::slice::from_ref).collect();
@@ -83,14 +164,14 @@ pub(super) fn run(
         kinds: &ops,
         stop,
     };
-    let mut before = 0;
+    let mut before = [0; 4];
     let mut counting = |total: Total<'_>| {
-        before = again.load(Ordering::Relaxed);
+        before = undone.read();
         begin(total);
     };
     let woken = || all.iter().for_each(|w| w.workload.end());
     let loads = clients::run(&plan, clients.collect(), &mut counting, end, &woken, tick)?;
-    Ok((loads, again.load(Ordering::Relaxed) - before))
+    Ok((loads, undone.since(before)))
 }
 
 /// The seed of a client: no two of a run have one.
@@ -102,14 +183,16 @@ fn client(
     all: &[Weighted],
     parts: &mut [Box<dyn Transactions + '_>],
     random: &mut SplitMix64,
-    (kinds, again): (&[Op], &AtomicU64),
+    (kinds, undone, max_tries): (&[Op], &Undone, u32),
     seat: &mut Seat<'_>,
 ) -> Result<()> {
     let total: u64 = all.iter().map(|w| w.weight).sum();
     while let Some(came) = seat.next() {
         let at = random.below(total as usize) as u64;
         let chosen = chosen(all.iter().map(|w| w.weight), at);
+        let mut tries = 0;
         loop {
+            tries += 1;
             match parts[chosen].transaction() {
                 Ok(kind) => {
                     let kind = all[chosen].first + kind;
@@ -119,7 +202,12 @@ fn client(
                     if !seat.going() {
                         return Ok(());
                     }
-                    again.fetch_add(1, Ordering::Relaxed);
+                    if tries == max_tries {
+                        undone.failed(&e);
+                        parts[chosen].give_up();
+                        break seat.gave_up();
+                    }
+                    undone.again(tries == 1);
                 }
                 Err(e) => return Err(e),
             }

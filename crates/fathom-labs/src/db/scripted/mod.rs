@@ -16,22 +16,21 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{seed, turns};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
-use fathom_host::CounterSource;
 use fathom_io::JobError;
-use fathom_io::target::count;
 use fathom_system::lab_dir::LabDir;
+use fathom_telemetry::schema::DeviceDelta;
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use driver::{How, Weighted};
+use driver::{How, Tries, Weighted};
 pub use options::{BUILT_IN, Load, SqlOptions};
 use tables::SCALE_BYTES;
 
 use super::counters::Observed;
 use super::database::{DATABASES, Database, LeftOut, Made};
 use super::objective::{Offered, SHARES};
-use super::observed::observed;
+use super::observed::Counts;
 use super::warmth::Warmth;
 use super::yours::Yours;
 use super::{directory, sql};
@@ -70,10 +69,17 @@ fn room(options: &SqlOptions) -> u64 {
     (bytes(options) * 3 + (512 << 20)) * options.databases.len() as u64
 }
 
-/// Points of a database: a closed loop, and shares of its rate.
-fn shares(options: &SqlOptions) -> Vec<Option<u32>> {
+/// Points of a database: a closed loop, and shares of its rate, or the same loop with each setting that is tried.
+fn points(options: &SqlOptions, database: usize) -> Vec<Point> {
     let steps = options.objective.iter().flat_map(|_| SHARES.map(Some));
-    std::iter::once(None).chain(steps).collect()
+    let closed = options.settings.turns().map(|tried| (None, tried));
+    let all = closed.chain(steps.map(|share| (share, Vec::new())));
+    let point = |(share, tried)| Point {
+        database,
+        share,
+        tried,
+    };
+    all.map(point).collect()
 }
 
 /// What was seen of a database.
@@ -94,6 +100,9 @@ struct Point {
     database: usize,
     /// Percent of what its closed loop does that come in an open one.
     share: Option<u32>,
+    /// What is tried; empty where the server is as in all others.
+    #[serde(default)]
+    tried: Vec<String>,
 }
 
 /// What was counted beside a measurement.
@@ -101,8 +110,9 @@ struct Point {
 struct Counted {
     /// The job of each kind of transaction that was done.
     kinds: Vec<Option<usize>>,
-    /// Tried again after deadlocks, conflicts and lock waits.
-    again: u64,
+    /// What became of transactions that the database undid.
+    #[serde(flatten)]
+    tries: Tries,
     /// Transactions per second that came in an open loop.
     offered: Option<f64>,
     /// Of the server itself.
@@ -152,7 +162,7 @@ impl Measurement for SqlOptions {
         let options = self;
         let mut o = RunCost::default();
         let databases = options.databases.len() as u32;
-        let n = databases * plan.profile.repeats * shares(options).len() as u32;
+        let n = databases * plan.profile.repeats * points(options, 0).len() as u32;
         let (ramp, time) = times(plan, options);
         let load = Nanos::from_secs(u64::from(2 * options.scale + 10) * u64::from(databases));
         o.phase("making and loading the databases")
@@ -180,7 +190,7 @@ impl Measurement for SqlOptions {
         let dir = directory(bench)?;
         let loads = options.weighted()?;
         let pgbench = match options.pgbench {
-            true => Some(pgbench::probe()?),
+            true => Some(pgbench::probe(options.postgres.programs.as_deref())?),
             false => None,
         };
         let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
@@ -254,7 +264,7 @@ struct Lab<'a> {
 impl Lab<'_> {
     /// Says what comes next.
     fn next(&mut self, what: &str) {
-        let points = shares(self.options).len() as u32 * self.plan.profile.repeats;
+        let points = points(self.options, 0).len() as u32 * self.plan.profile.repeats;
         let total = self.options.databases.len() as u32 * (points + 1);
         self.sink.job(self.done, total, what);
         self.done += 1;
@@ -270,11 +280,8 @@ impl Lab<'_> {
             self.next(&format!("load {name}"));
             match self.open(name, yours.take()) {
                 Ok(database) => {
-                    let points = shares(self.options).into_iter().map(|share| Point {
-                        database: databases.len(),
-                        share,
-                    });
-                    self.lines.extend(points.map(Line::new));
+                    let points = points(self.options, databases.len());
+                    self.lines.extend(points.into_iter().map(Line::new));
                     databases.push(Some(database));
                 }
                 Err(_) if stop() => return Ok(()),
@@ -291,12 +298,11 @@ impl Lab<'_> {
                     continue;
                 };
                 self.next(&format!("sql {}", self.label(i)));
-                match self.measure(database, i, repeat) {
+                match self.turn(database, i, repeat) {
                     Ok(r) => self.lines[i].repeats.push(r),
                     Err(_) if stop() => return Ok(()),
                     Err(e) => {
-                        let (name, e) = (database.name, database.explain(e));
-                        self.out.add(self.place, name, e);
+                        self.out.add(self.place, database.name, e);
                         databases[at] = None;
                     }
                 }
@@ -305,12 +311,26 @@ impl Lab<'_> {
         Ok(())
     }
 
+    /// Measures a point; where settings are tried each begins with its server anew.
+    fn turn(&mut self, of: &mut Database, line: usize, repeat: u32) -> Result<Repeat, LabError> {
+        let bench = self.bench;
+        if !self.options.settings.tries.is_empty() {
+            of.change(&self.lines[line].setting.tried, &|| bench.interrupted())?;
+        }
+        self.measure(of, line, repeat).map_err(|e| of.explain(e))
+    }
+
     fn label(&self, line: usize) -> String {
-        let Point { database, share } = self.lines[line].setting;
-        let name = &self.seen[database].name;
+        let Point {
+            database,
+            share,
+            tried,
+        } = &self.lines[line].setting;
+        let name = &self.seen[*database].name;
         match share {
             Some(share) => format!("{name}-{share}pc"),
-            None => name.clone(),
+            None if tried.is_empty() => name.clone(),
+            None => format!("{name}-{}", tried.join("+").replace('=', "-")),
         }
     }
 
@@ -324,6 +344,8 @@ impl Lab<'_> {
             pool: options.pool.0,
             log: (bytes(options) / 8).clamp(32 << 20, 1 << 30),
             sessions: options.clients * self.loads.len() as u32 + 2,
+            postgres: options.postgres.programs.as_deref(),
+            settings: &options.settings,
         };
         let mut database = Database::open(name, self.place, made, yours, &stop)?;
         let filled = (|| {
@@ -352,7 +374,9 @@ impl Lab<'_> {
 
     /// Transactions per second that come: those that were asked for, or a share of what the closed loop has done.
     fn offered(&self, line: usize) -> Result<Option<f64>, LabError> {
-        let Point { database, share } = self.lines[line].setting;
+        let Point {
+            database, share, ..
+        } = self.lines[line].setting;
         let Some(share) = share else {
             return Ok(self
                 .options
@@ -388,6 +412,7 @@ impl Lab<'_> {
             rate,
             // Databases are held against each other on the same transactions.
             seed: seed(self.options.db.seed, "sql", "clients", repeat),
+            max_tries: self.options.max_tries,
         };
         let beside = |half: &str| -> Result<Option<pgbench::Theirs>, LabError> {
             let socket = database
@@ -408,32 +433,39 @@ impl Lab<'_> {
             beside("pgbench-warm")?;
         }
         let first = beside("pgbench-before")?;
-        let device = database.data(self.place.path());
-        let device = device.and_then(|d| CounterSource::locate(&d).ok());
-        let gauge = database.gauge()?;
-        let inside = database.inside();
-        let observed = observed(
-            (gauge, database.watch()?),
+        let observed = database.observe(
+            self.place.path(),
             // A step follows a closed loop on the same server, which took its log as far as it goes.
             (&stop, share.is_some()),
-            &|| device.as_ref().and_then(count),
-            (self.sink, &|| database.budget.hold()),
+            self.sink,
             |terms, begin, end, tick| {
                 driver::run(database, self.loads, how, terms, begin, end, tick)
             },
         );
-        drop(inside);
         let second = match observed {
             Ok(_) => beside("pgbench-after"),
             Err(_) => Ok(None),
         };
         database.budget.release();
-        let ((loads, again), counts) = observed?;
+        let (done, counts) = observed?;
         let pgbench = first.zip(second?).map(|(a, b)| a.with(b));
+        let label = format!("sql-{}", self.label(line));
+        Ok(self.keep(database, (&label, repeat), &how, done, counts, pgbench))
+    }
+
+    /// A job for each kind of transaction that was done.
+    fn keep(
+        &mut self,
+        database: &Database,
+        (label, repeat): (&str, u32),
+        how: &How,
+        (loads, tries): (Vec<loads::Load>, Tries),
+        counts: Counts<Option<DeviceDelta>>,
+        pgbench: Option<pgbench::Theirs>,
+    ) -> Repeat {
         let device = counts.after.zip(counts.before).map(|(a, b)| a.since(&b));
         let (seen, operations) = (counts.seen, counts.operations);
         let course = course(&loads);
-        let label = self.label(line);
         let mut jobs = Vec::new();
         for (name, mut done) in kinds(self.loads).into_iter().zip(loads) {
             if done.operations() == 0 {
@@ -443,27 +475,27 @@ impl Lab<'_> {
             done.noted.extend(database.unpaid(&seen));
             let about = About {
                 experiment: "sql",
-                name: &format!("sql-{label}-{name}"),
+                name: &format!("{label}-{name}"),
                 repeat,
                 engine: &database.version,
-                spec: json!({ "options": self.options, "rate": rate, "seed": how.seed }),
+                spec: json!({ "options": self.options, "rate": how.rate, "seed": how.seed }),
                 device: device.clone(),
                 ours: database.ours(),
             };
             jobs.push(Some(done.keep(self.book, about)));
         }
-        Ok(Repeat {
+        Repeat {
             jobs: jobs.iter().copied().flatten().collect(),
             operations,
             course,
             beside: Counted {
                 kinds: jobs,
-                again,
-                offered: rate,
+                tries,
+                offered: how.rate,
                 seen,
                 pgbench,
             },
-        })
+        }
     }
 }
 

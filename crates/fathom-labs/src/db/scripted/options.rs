@@ -7,8 +7,10 @@ use fathom_bench::measurement::{Typed, per_second, word};
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
+use super::super::cluster::PostgresArgs;
 use super::super::database::DATABASES;
 use super::super::server::{Protocol, Server, ServerArgs};
+use super::super::settings::SettingArgs;
 use super::super::workload::Workload;
 use super::super::{DbOptions, linkbench, pool, ycsb};
 use super::ScriptText;
@@ -72,7 +74,7 @@ fn native(name: &str, options: &SqlOptions) -> Result<Box<dyn Workload>, LabErro
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(
     mut_arg("size", |a| a.help("Bytes of pgbench's tables, 15 MiB for each of --scale [default: a scale of 1]")),
-    after_help = "Examples:\n  fathom db sql /mnt/data --builtin tpcb-like --scale 10                 pgbench's TPC-B on all three databases\n  fathom db sql /mnt/data --script mine.sql --init tables.sql            your statements on your tables\n  fathom db sql /mnt/data --script read.sql@9 --script write.sql@1 -D rows=100000 --mode prepared\n  fathom db sql /mnt/data --script mine.sql --rate 500                   500 transactions/s come at random moments\n  fathom db sql /mnt/data --builtin simple-update --p99 20ms             how many it carries within 20 ms\n  fathom db sql /mnt/data --builtin select-only --driver pgbench         pgbench beside fathom's driver, in turns\n  fathom db sql . --script mine.sql --server postgres://bench@db1.example/postgres    on your own server\nA script is what pgbench -f takes: SQL statements to the semicolon with :variables, and \\set x random(1, 100000 * :scale),\n\\if \\elif \\else \\endif, \\sleep 10 ms, \\gset, \\aset. :scale, :client_id, :random_seed and :default_seed are there.\nLoads by name: tpcb-like, simple-update, select-only, ycsb-a to ycsb-f, linkbench (docs/databases.md says what each does)."
+    after_help = "Examples:\n  fathom db sql /mnt/data --builtin tpcb-like --scale 10                 pgbench's TPC-B on all three databases\n  fathom db sql /mnt/data --script mine.sql --init tables.sql            your statements on your tables\n  fathom db sql /mnt/data --script read.sql@9 --script write.sql@1 -D rows=100000 --mode prepared\n  fathom db sql /mnt/data --script mine.sql --rate 500                   500 transactions/s come at random moments\n  fathom db sql /mnt/data --builtin simple-update --p99 20ms             how many it carries within 20 ms\n  fathom db sql /mnt/data --builtin select-only --driver pgbench         pgbench beside fathom's driver, in turns\n  fathom db sql /mnt/data --builtin simple-update --database postgresql --try commit_delay=200 --repeats 8    which setting helps\n  fathom db sql . --script mine.sql --server postgres://bench@db1.example/postgres    on your own server\nA script is what pgbench -f takes: SQL statements to the semicolon with :variables, and \\set x random(1, 100000 * :scale),\n\\if \\elif \\else \\endif, \\sleep 10 ms, \\gset, \\aset. :scale, :client_id, :random_seed and :default_seed are there.\nLoads by name: tpcb-like, simple-update, select-only, ycsb-a to ycsb-f, linkbench (docs/databases.md says what each does)."
 )]
 pub struct SqlOptions {
     /// What every database lab takes; the embedded tree has no SQL.
@@ -128,9 +130,22 @@ pub struct SqlOptions {
     /// Buffer pool of each database
     #[arg(long, default_value = "64m", value_parser = pool)]
     pub pool: Bytes,
+    /// Tries of a transaction that ends in a deadlock or a conflict, as pgbench counts them: after so many it has failed, and is in no
+    /// rate (0: until it is done)
+    #[arg(long = "max-tries", default_value_t = 0, value_name = "N")]
+    #[serde(default)]
+    pub max_tries: u32,
+    /// Settings of the server.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub settings: SettingArgs,
     /// own, or pgbench: both, in turns, as a cross-check on the lab's PostgreSQL
     #[arg(long = "driver", value_name = "DRIVER", action = ArgAction::Set, default_value = "own", value_parser = word(&[("own", false), ("pgbench", true)]))]
     pub pgbench: bool,
+    /// The PostgreSQL that the lab starts.
+    #[command(flatten)]
+    #[serde(default)]
+    pub postgres: PostgresArgs,
     #[command(flatten)]
     #[serde(skip)]
     yours: ServerArgs,
@@ -299,8 +314,39 @@ impl SqlOptions {
         Ok(all)
     }
 
+    /// Refuses settings that no server here could have, and what they cannot be compared by.
+    fn settings_possible(&self) -> Result<(), String> {
+        if self.settings.is_empty() {
+            return Ok(());
+        }
+        let server = |d: &String| *d != "sqlite";
+        if self.databases.len() != 1 || !self.databases.iter().all(server) {
+            return Err("--set and --try are settings of one server: add --database mariadb or --database postgresql".into());
+        }
+        if self.server.is_none() {
+            self.settings.of_own_postgres()?;
+        }
+        if self.settings.tries.is_empty() {
+            return Ok(());
+        }
+        // A rate that was asked for is no measure, and steps have none.
+        let other = [
+            ("--rate", self.rate.is_some()),
+            ("--p99", self.objective.is_some()),
+            ("--driver pgbench", self.pgbench),
+        ];
+        match other.iter().find(|o| o.1) {
+            Some((name, _)) => Err(format!(
+                "--try compares the rates of fathom's closed loop: leave out {name}"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses what cannot be: a script that is not understood, a load that nobody knows.
     pub(super) fn possible(&self) -> Result<(), String> {
+        self.postgres.possible(&self.databases)?;
+        self.settings_possible()?;
         if self.pgbench && self.server.is_some() {
             return Err(
                 "--driver pgbench: it runs beside on the lab's own PostgreSQL: leave --server out"

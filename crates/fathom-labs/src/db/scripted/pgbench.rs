@@ -39,9 +39,10 @@ impl Theirs {
 /// Where it is.
 pub(super) struct Program(PathBuf);
 
-/// Looks for it.
-pub(super) fn probe() -> Result<Program, LabError> {
-    let found = super::super::cluster::program("pgbench");
+/// Looks for it: beside the server's programs first, where these were named; another version speaks with it, too.
+pub(super) fn probe(dir: Option<&Path>) -> Result<Program, LabError> {
+    let program = |dir| super::super::cluster::program("pgbench", dir);
+    let found = program(dir).or_else(|| program(None));
     found.map(Program).ok_or_else(|| LabError::Missing {
         what: "pgbench is not installed".into(),
         remedy: packages::install(PACKAGE),
@@ -85,7 +86,8 @@ impl Program {
             // It may end before it says what its last second came to.
             .args(["-T", &(ramp + seconds(how.time.0 / 2) + 1).to_string()])
             .args(["-s", &options.scale.to_string()])
-            .args(["--max-tries", "1000"])
+            // 0 has no end for it, too: it knows that one.
+            .args(["--max-tries", &options.max_tries.to_string()])
             .args(["--random-seed", &(seed >> 1).to_string()]);
         if let Some(rate) = how.rate {
             command.args(["-R", &rate.to_string()]);

@@ -11,6 +11,8 @@ use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Section, Tab
 use super::super::bound;
 use super::super::budget::more_cache;
 use super::super::objective::{Steps, steps_table};
+use super::super::tried::{self, Pair, Tried};
+use super::driver::Tries;
 use super::workload::Mode;
 use super::{Counted, Line, Point, Repeat, Seen, SqlResult};
 use crate::loads::quantile;
@@ -18,6 +20,8 @@ use crate::loads::quantile;
 /// A database with what it rests on.
 struct Shows<'a> {
     seen: &'a Seen,
+    /// The database, with what is tried on it.
+    name: String,
     /// Without steps.
     line: &'a Line,
     steps: Steps<'a, Point, Counted>,
@@ -46,8 +50,25 @@ impl Kind<'_> {
 }
 
 impl<'a> Shows<'a> {
-    fn name(&self) -> &'a str {
-        &self.seen.name
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// With what was asked for, and nothing that is tried.
+    fn is_plain(&self) -> bool {
+        self.line.setting.tried.is_empty()
+    }
+
+    /// What became of transactions that the database undid, with those that were done.
+    fn tries(&self) -> (Tries, u64) {
+        let repeats = self.line.repeats.iter();
+        let none = Tries {
+            retried: Some(0),
+            ..Tries::default()
+        };
+        repeats.fold((none, 0), |(tries, done), r| {
+            (tries.with(r.beside.tries), done + r.operations)
+        })
     }
 
     fn rate(&self) -> Option<Estimate> {
@@ -72,7 +93,7 @@ impl<'a> Shows<'a> {
         self.server().finding(&id, &what, "sql-server")
     }
 
-    fn kinds(&self) -> Vec<Kind<'a>> {
+    fn kinds(&self) -> Vec<Kind<'_>> {
         let latency = |k: usize| {
             self.line
                 .latency_of(self.evidence, |r| r.beside.kinds.get(k).copied().flatten())
@@ -83,7 +104,7 @@ impl<'a> Shows<'a> {
             latency: latency(k),
             all: (0, 0.0),
         };
-        let mut kinds: Vec<Kind<'a>> = self.kinds.iter().enumerate().map(kind).collect();
+        let mut kinds: Vec<Kind<'_>> = self.kinds.iter().enumerate().map(kind).collect();
         let count = kinds.iter().map(|k| k.latency.count()).sum();
         let spent = kinds.iter().map(Kind::spent).sum();
         kinds.iter_mut().for_each(|k| k.all = (count, spent));
@@ -117,6 +138,11 @@ impl<'a> Shows<'a> {
             self.name(),
             rate.value
         );
+        let (tries, done) = self.tries();
+        if tries.failed() > 0 {
+            let share = tries.failed() as f64 / (done + tries.failed()) as f64 * 100.0;
+            said.push_str(&format!("; {share:.2} % failed, and are in no rate"));
+        }
         let kinds = self.kinds();
         let slow = kinds.iter().filter(|_| kinds.len() > 1);
         let slow = slow.max_by(|a, b| a.spent().total_cmp(&b.spent()));
@@ -171,27 +197,37 @@ impl<'a> Shows<'a> {
     }
 }
 
-/// Section and headlines.
-pub(super) fn present(result: &SqlResult, evidence: &Evidence<'_>, shown: &mut Shown) {
-    let o = &result.options;
-    let of = |(at, seen)| {
-        let own = result.lines.iter().filter(|l| l.setting.database == at);
+/// Each database, with and without what is tried on it.
+fn all_of<'a>(result: &'a SqlResult, evidence: &'a Evidence<'_>) -> Vec<Shows<'a>> {
+    let objective = result.options.objective.unwrap_or_default();
+    let of = |(at, seen): (usize, &'a Seen)| {
+        let own = (result.lines.iter()).filter(move |l| l.setting.database == at);
         let (steps, closed): (Vec<&Line>, Vec<&Line>) =
             own.partition(|l| l.setting.share.is_some());
-        Some(Shows {
+        closed.into_iter().map(move |line| Shows {
             seen,
-            line: closed.first()?,
+            name: [std::slice::from_ref(&seen.name), &line.setting.tried]
+                .concat()
+                .join(", "),
+            line,
             steps: Steps {
                 name: &seen.name,
-                lines: steps,
-                objective: o.objective.unwrap_or_default(),
+                lines: steps.clone(),
+                objective,
                 evidence,
             },
             kinds: &result.kinds,
             evidence,
         })
     };
-    let all: Vec<Shows<'_>> = result.seen.iter().enumerate().filter_map(of).collect();
+    result.seen.iter().enumerate().flat_map(of).collect()
+}
+
+/// Section and headlines.
+pub(super) fn present<'a>(result: &'a SqlResult, evidence: &'a Evidence<'_>, shown: &mut Shown) {
+    let o = &result.options;
+    let all = all_of(result, evidence);
+    let plain = || all.iter().filter(|s| s.is_plain());
     if all.is_empty() {
         return;
     }
@@ -204,7 +240,7 @@ pub(super) fn present(result: &SqlResult, evidence: &Evidence<'_>, shown: &mut S
         id: "sql".into(),
         title: "Own transactions".into(),
         text: format!(
-            "{} by weight, {} clients, {loop_of}; scripts' statements {}, buffer pool {}. Databases in turns. {}",
+            "{} by weight, {} clients, {loop_of}; scripts' statements {}, buffer pool {}{}. Databases in turns. {}",
             result.kinds.join(", "),
             o.clients,
             match o.mode {
@@ -212,7 +248,11 @@ pub(super) fn present(result: &SqlResult, evidence: &Evidence<'_>, shown: &mut S
                 Mode::Prepared => "prepared",
             },
             o.pool,
-            all.iter().map(about).collect::<Vec<_>>().join(" ")
+            match o.settings.set.is_empty() {
+                true => String::new(),
+                false => format!(", with {}", o.settings.set.join(", ")),
+            },
+            plain().map(about).collect::<Vec<_>>().join(" ")
         ),
         charts: charts(&all),
         tables: vec![rates(&all), by_kind(&all)],
@@ -222,6 +262,14 @@ pub(super) fn present(result: &SqlResult, evidence: &Evidence<'_>, shown: &mut S
         let steps: Vec<&Steps<'_, Point, Counted>> = all.iter().map(|s| &s.steps).collect();
         section.tables.push(steps_table("sql-steps", &steps));
     }
+    let undone = |s: &Shows<'_>| s.tries().0.again + s.tries().0.failed() > 0;
+    if o.max_tries > 0 || all.iter().any(undone) {
+        section.tables.push(tries(&all));
+    }
+    let tried = Tried::all(pairs(&all, &result.kinds), evidence, place(&all));
+    if !tried.is_empty() {
+        section.tables.push(tried::table("sql-try", &tried));
+    }
     let checked = |s: &&Shows<'_>| s.line.repeats.iter().any(|r| r.beside.pgbench.is_some());
     let checked: Vec<&Shows<'_>> = all.iter().filter(checked).collect();
     if !checked.is_empty() {
@@ -229,14 +277,74 @@ pub(super) fn present(result: &SqlResult, evidence: &Evidence<'_>, shown: &mut S
     }
     let servers: Vec<_> = all.iter().map(Shows::server).collect();
     section.tables.push(bound::counters("sql-server", &servers));
-    shown.findings.extend(all.iter().map(Shows::finding));
+    shown.findings.extend(plain().map(Shows::finding));
+    shown.findings.extend(tried::findings("sql-try", &tried));
     let closed = o.rate.is_none() || o.objective.is_some();
-    let bounds = all.iter().filter_map(Shows::bound);
+    let bounds = plain().filter_map(Shows::bound);
     shown.findings.extend(bounds.filter(|_| closed));
     shown.sections.push(section);
-    shown
-        .headlines
-        .extend(all.iter().flat_map(Shows::headlines));
+    shown.headlines.extend(plain().flat_map(Shows::headlines));
+}
+
+/// Each setting that was tried, with the same database without it.
+fn pairs<'a>(all: &[Shows<'a>], kinds: &[String]) -> Vec<Pair<'a, Point, Counted>> {
+    let of = |with: &Shows<'a>| {
+        let same =
+            |s: &&Shows<'a>| s.is_plain() && s.line.setting.database == with.line.setting.database;
+        let setting = &with.line.setting.tried;
+        Some(Pair {
+            with: with.line,
+            without: all.iter().find(same)?.line,
+            setting: setting.join(", "),
+            load: match kinds {
+                [one] => one.clone(),
+                _ => "all".into(),
+            },
+            label: format!("{}-{}", with.seen.name, setting.join("+").replace('=', "-")),
+        })
+    };
+    let tried = all.iter().filter(|s| !s.is_plain());
+    tried.filter_map(of).collect()
+}
+
+/// Where settings of the server are written down.
+fn place(all: &[Shows<'_>]) -> &'static str {
+    tried::place(all.iter().any(|s| s.seen.name == "postgresql"))
+}
+
+/// Counted as pgbench does: failed and retried are shares of all that were begun, done or not.
+fn tries(all: &[Shows<'_>]) -> Table {
+    let share = |s: &Shows<'_>, of: fn(&Tries) -> Option<u64>| {
+        let (tries, done) = s.tries();
+        let begun = (done + tries.failed()) as f64;
+        number(
+            of(&tries)
+                .filter(|_| begun > 0.0)
+                .map(|n| n as f64 / begun * 100.0),
+        )
+    };
+    let count =
+        |s: &Shows<'_>, of: fn(&Tries) -> Option<u64>| number(of(&s.tries().0).map(|n| n as f64));
+    table(
+        "sql-tries",
+        "Transactions that the database undid, all repeats together",
+        all,
+        &[
+            ("database", "", &|s| text(s.name())),
+            ("processed", "", &|s| number(Some(s.tries().1 as f64))),
+            ("failed", "", &|s| count(s, |t| Some(t.failed()))),
+            ("failed, of all", "%", &|s| share(s, |t| Some(t.failed()))),
+            ("serialization failures", "", &|s| {
+                count(s, |t| Some(t.conflicts))
+            }),
+            ("deadlock failures", "", &|s| {
+                count(s, |t| Some(t.deadlocks))
+            }),
+            ("retried", "", &|s| count(s, |t| t.retried)),
+            ("retried, of all", "%", &|s| share(s, |t| t.retried)),
+            ("retries", "", &|s| count(s, |t| Some(t.again))),
+        ],
+    )
 }
 
 fn charts(all: &[Shows<'_>]) -> Vec<Chart> {
@@ -288,9 +396,6 @@ fn rates(all: &[Shows<'_>]) -> Table {
             ("p50", "ns", &|s| number(s.line.percentile(s.evidence, 0.5))),
             ("p99", "ns", &|s| {
                 number(s.line.percentile(s.evidence, 0.99))
-            }),
-            ("tried again", "%", &|s| {
-                estimate(s.line.mean(|r| r.per(r.beside.again as f64 * 100.0)))
             }),
             ("device reads per transaction", "", &|s| device(s, 0)),
             ("device writes per transaction", "", &|s| device(s, 1)),

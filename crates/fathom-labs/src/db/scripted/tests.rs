@@ -2,11 +2,15 @@
 
 use std::sync::Mutex;
 
+use fathom_telemetry::Nanos;
+
+use super::super::database::Database;
+use super::super::on_databases::on_each;
 use super::super::sql::{Answer, Dialect, Result, Session, SqlError, Value};
 use super::super::workload::Workload;
 use super::super::{linkbench, ycsb};
 use super::ScriptText;
-use super::driver::client_seed;
+use super::driver::{self, How, Tries, Weighted, client_seed};
 use super::workload::Mode;
 use super::workload::Scripts;
 
@@ -161,6 +165,91 @@ fn a_transaction_is_tried_again_with_the_same_choices_and_variables() {
         "{updates:?}"
     );
     assert_eq!(database.told.iter().filter(|t| *t == "ROLLBACK").count(), 2);
+}
+
+#[test]
+fn a_transaction_that_is_given_up_is_followed_by_another() {
+    let text = "\\set id random(1, 1000000000)\nUPDATE t SET n = 1 WHERE id = :id;\n";
+    let all = scripts(&[("a", text, 1)], Mode::Simple);
+    let mut database = Listening {
+        deadlocks: Some(("UPDATE", 2)),
+        ..Listening::default()
+    };
+    let mut client = all.client(&mut database, Dialect::Mysql, 5, 1).unwrap();
+    assert!(client.transaction().unwrap_err().is_deadlock());
+    assert!(client.transaction().unwrap_err().again);
+    client.give_up();
+    client.transaction().unwrap();
+    drop(client);
+    let updates = database.told.iter().filter(|t| t.starts_with("UPDATE"));
+    let [first, second, third] = updates.collect::<Vec<_>>()[..] else {
+        panic!("{:?}", database.told);
+    };
+    assert!(first == second && second != third, "{:?}", database.told);
+}
+
+/// Clients on a database for a while: what became of transactions that it undid.
+fn undone(database: &Database, script: &str, max_tries: u32) -> (u64, Tries) {
+    let workload = scripts(&[("a", script, 1)], Mode::Simple);
+    let all = [Weighted {
+        workload: Box::new(workload),
+        weight: 1,
+        first: 0,
+    }];
+    let how = How {
+        clients: 4,
+        ramp: Nanos::from_millis(100),
+        time: Nanos::from_secs(4),
+        rate: None,
+        seed: 3,
+        max_tries,
+    };
+    let terms: (&dyn Fn() -> bool, &dyn Fn() -> Option<&'static str>) = (&|| false, &|| None);
+    let done = driver::run(
+        database,
+        &all,
+        how,
+        terms,
+        &mut |_| (),
+        &mut |_| (),
+        &mut |_| (),
+    );
+    let (loads, tries) = done.unwrap();
+    (loads[0].operations(), tries)
+}
+
+#[test]
+fn what_a_database_undoes_is_tried_so_often_and_counted() {
+    // Clients with even numbers take two rows in one order, the others in the other.
+    let deadlocks = "\\set a 1 + :client_id % 2\n\\set b 3 - :a\nBEGIN;\nUPDATE undone SET n = n + 1 WHERE id = :a;\n\\sleep 5 ms\nUPDATE undone SET n = n + 1 WHERE id = :b;\nCOMMIT;\n";
+    let conflicts = "BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT n FROM undone WHERE id = 1;\nUPDATE undone SET n = n + 1 WHERE id = 1;\nCOMMIT;\n";
+    on_each("what_a_database_undoes_is_tried", &|database| {
+        let mut session = database.connect().unwrap();
+        for sql in [
+            "CREATE TABLE undone (id INT PRIMARY KEY, n INT)",
+            "INSERT INTO undone VALUES (1, 0), (2, 0)",
+        ] {
+            session.batch(sql).unwrap();
+        }
+        let (done, tries) = undone(database, deadlocks, 1);
+        // It has one writer, and the others wait.
+        if database.dialect() == Dialect::Sqlite {
+            assert!(done > 0 && tries.failed() + tries.again == 0, "{tries:?}");
+            return;
+        }
+        assert_eq!((tries.again, tries.retried), (0, Some(0)), "{tries:?}");
+        assert!(tries.deadlocks > 0, "{done} {tries:?}");
+        let (done, tries) = undone(database, deadlocks, 0);
+        assert!(done > 0 && tries.failed() == 0, "{done} {tries:?}");
+        assert!(tries.again >= tries.retried.unwrap(), "{tries:?}");
+        assert!(tries.retried > Some(0), "{tries:?}");
+        if database.dialect() == Dialect::Postgres {
+            let (done, tries) = undone(database, conflicts, 2);
+            assert!(done > 0 && tries.conflicts > 0, "{done} {tries:?}");
+            // Each that failed had been tried again once.
+            assert!(tries.again >= tries.conflicts, "{tries:?}");
+        }
+    });
 }
 
 #[test]

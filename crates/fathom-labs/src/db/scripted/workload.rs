@@ -144,6 +144,7 @@ impl Scripts {
             variables,
             choices: SplitMix64::new(seed ^ 0xc401),
             random: SplitMix64::new(seed),
+            drawn: SplitMix64::new(seed),
             again: None,
             prepared: scripts
                 .iter()
@@ -230,6 +231,8 @@ struct Runner<'a> {
     saved: Vec<Option<Var>>,
     choices: SplitMix64,
     random: SplitMix64,
+    /// As it was when the transaction that is tried again had ended.
+    drawn: SplitMix64,
     /// The script that is tried again.
     again: Option<usize>,
     /// Numbers of prepared statements, by script and step: made when they are first needed, as pgbench does, because a script may
@@ -254,10 +257,17 @@ impl Transactions for Runner<'_> {
                 _ => {}
             }
             self.variables.clone_from(&self.saved);
-            self.random = random;
+            // Where it is given up, what was drawn for it is gone.
+            self.drawn = std::mem::replace(&mut self.random, random);
             self.again = Some(chosen);
         }
         done.map(|()| chosen)
+    }
+
+    fn give_up(&mut self) {
+        if self.again.take().is_some() {
+            self.random = self.drawn.clone();
+        }
     }
 }
 

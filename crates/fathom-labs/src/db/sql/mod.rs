@@ -192,6 +192,10 @@ impl SqlError {
             again: false,
         }
     }
+    /// Whether the server ended a deadlock with it.
+    pub(crate) fn is_deadlock(&self) -> bool {
+        ["1213", "40P01"].contains(&self.code.as_str())
+    }
     /// Whether it is of this side.
     pub(crate) fn is_here(&self) -> bool {
         self.code == HERE

@@ -22,9 +22,7 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{seed, turns};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
-use fathom_host::CounterSource;
 use fathom_io::JobError;
-use fathom_io::target::count;
 use fathom_io::threads::within;
 use fathom_stats::rng::SplitMix64;
 use fathom_system::lab_dir::LabDir;
@@ -37,10 +35,12 @@ use driver::{Load, Outcome};
 pub use rules::Pace;
 use transactions::Constants;
 
+use super::cluster::PostgresArgs;
 use super::counters::Observed;
 use super::database::{DATABASES, Database, LeftOut, Made};
-use super::observed::{Counts, observed};
+use super::observed::Counts;
 use super::server::{Server, ServerArgs};
+use super::settings::SettingArgs;
 use super::settings_seen::SettingsSeen;
 use super::sql::{Dialect, Session};
 use super::warmth::Warmth;
@@ -96,6 +96,10 @@ pub struct TpccOptions {
     /// Buffer pool of each database
     #[arg(long, default_value = "64m", value_parser = pool)]
     pub pool: Bytes,
+    /// The PostgreSQL that the lab starts.
+    #[command(flatten)]
+    #[serde(default)]
+    pub postgres: PostgresArgs,
     #[command(flatten)]
     #[serde(skip)]
     yours: ServerArgs,
@@ -300,6 +304,7 @@ impl Measurement for TpccOptions {
     }
 
     fn check(&self) -> Result<(), String> {
+        self.postgres.possible(&self.databases)?;
         let n = self.terminals;
         if n > CONNECTIONS_MAX && !self.pace.waits() {
             return Err(format!(
@@ -485,6 +490,8 @@ impl Lab<'_> {
             pool: self.options.pool.0,
             log: self.options.log(),
             sessions: self.options.clients() + 1,
+            postgres: self.options.postgres.programs.as_deref(),
+            settings: &SettingArgs::default(),
         };
         let mut database = Database::open(name, self.place, made, yours, &stop)?;
         let filled = fill(&database, self.options, c_load, &stop);
@@ -531,15 +538,10 @@ impl Lab<'_> {
             // Databases are held against each other on the same transactions.
             seed: seed(self.options.db.seed, "tpcc", "terminals", repeat),
         };
-        let device = database.data(self.place.path());
-        let device = device.and_then(|d| CounterSource::locate(&d).ok());
-        let gauge = database.gauge()?;
-        let _inside = database.inside();
-        let observed = observed(
-            (gauge, database.watch()?),
+        let observed = database.observe(
+            self.place.path(),
             (&stop, false),
-            &|| device.as_ref().and_then(count),
-            (self.sink, &|| database.budget.hold()),
+            self.sink,
             |terms, begin, end, tick| driver::run(database, &load, terms, begin, end, tick),
         );
         database.budget.release();
