@@ -22,7 +22,12 @@ fn run(place: &Place, line: &str) -> Said {
     for (name, text) in [("init.sql", INIT), ("read.sql", READ), ("write.sql", WRITE)] {
         fs::write(place.dir.join(name), text).unwrap();
     }
-    let all = format!("db sql . --repeats 1 --json {line}");
+    let repeats = if line.contains("--repeats") {
+        ""
+    } else {
+        "--repeats 1 "
+    };
+    let all = format!("db sql . {repeats}--json {line}");
     place.fathom(&all.split(' ').collect::<Vec<_>>())
 }
 
@@ -179,6 +184,88 @@ fn a_database_carries_what_it_answers_within_the_objective() {
     assert!(said.contains("p99 ≤ "), "{said}");
 }
 
+/// A setting is tried in two rounds: without and with it, with and without it.
+fn tried(json: &Value, database: &str, setting: &str) {
+    promised(json);
+    let row = &table(json, "sql-try-tried")["rows"][0];
+    assert_eq!((&row[0], &row[1]), (&"select-only".into(), &setting.into()));
+    assert!(is_rate(&row[2]) && is_rate(&row[3]), "{row}");
+    let names: Vec<&str> = json["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|j| j["name"].as_str()?.strip_prefix("sql-"))
+        .collect();
+    let with = format!("{database}-{}", setting.replace('=', "-"));
+    let turn = |line: &str, repeat| format!("{line}-select-only.{repeat}");
+    let expected = [
+        turn(database, 1),
+        turn(&with, 1),
+        turn(&with, 2),
+        turn(database, 2),
+    ];
+    assert_eq!(names, expected);
+    let about = |f: &&str| f.starts_with("sql-try-");
+    assert_eq!(ids(json, "findings").into_iter().filter(about).count(), 1);
+}
+
+#[test]
+fn settings_are_tried_in_turns_on_the_labs_servers() {
+    let _turn = beside_others();
+    for (database, setting) in [
+        ("mariadb", "innodb_flush_neighbors=0"),
+        ("postgresql", "commit_delay=10"),
+    ] {
+        let place = match database {
+            "mariadb" if mariadb() => Place::new(),
+            "postgresql" => match open_place() {
+                Some(place) => place,
+                None => continue,
+            },
+            _ => continue,
+        };
+        let line = format!(
+            "--database {database} --builtin select-only --try {setting} --clients 2 --time 300ms --repeats 2 --max-tries 3"
+        );
+        let Some(json) = found(run(&place, &line)) else {
+            continue;
+        };
+        tried(&json, database, setting);
+        // As pgbench counts them.
+        let rows = table(&json, "sql-tries")["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2);
+        let said = run(
+            &place,
+            &format!("--database {database} --try no_such_setting=1 --time 300ms"),
+        );
+        if !no_room(&said) {
+            assert_eq!(said.code, Some(2), "{}", said.stderr);
+            assert!(said.stderr.contains("no_such_setting"), "{}", said.stderr);
+        }
+        assert!(left(&place).is_empty(), "{:?}", left(&place));
+    }
+}
+
+#[test]
+fn settings_are_tried_on_sessions_of_a_server_of_the_users() {
+    let _turn = beside_others();
+    let Some(bin) = postgresql() else { return };
+    let place = Place::new();
+    let server = postgresql_with(&bin, None);
+    let url = server.url("postgres", "bench", "");
+    let line = "db sql . --builtin select-only --clients 2 --time 300ms --repeats 2 --json --try synchronous_commit=off --server";
+    let mut args: Vec<&str> = line.split(' ').collect();
+    args.push(&url);
+    let mut command = place.command(&args);
+    command
+        .env("FATHOM_DB_PASSWORD", SECRET)
+        .env("HOME", place.base());
+    let Some(json) = found(wait(command)) else {
+        return;
+    };
+    tried(&json, "postgresql", "synchronous_commit=off");
+}
+
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_made() {
     let _turn = beside_others();
@@ -209,6 +296,22 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         ("-D 1x=2", "expected NAME=VALUE"),
         (
             "--driver pgbench --database sqlite",
+            "add --database postgresql",
+        ),
+        ("--try commit_delay=5", "are settings of one server"),
+        (
+            "--database sqlite --set synchronous=1",
+            "add --database mariadb",
+        ),
+        (
+            "--database postgresql --try commit_delay=5 --rate 9",
+            "leave out --rate",
+        ),
+        ("--database postgresql --try shared_buffers=5", "use --pool"),
+        ("--database mariadb --change-server", "--try"),
+        ("--postgres .", "there is no program postgres in it"),
+        (
+            "--database sqlite --postgres /usr/bin",
             "add --database postgresql",
         ),
         ("--rate 5 --p99 20ms", "exclude each other"),
