@@ -51,6 +51,18 @@ pub enum Format {
     JsonPlus,
 }
 
+impl Format {
+    fn named(word: &str) -> Option<Self> {
+        Some(match word {
+            "normal" => Self::Normal,
+            "terse" | "minimal" => Self::Terse,
+            "json" => Self::Json,
+            "json+" => Self::JsonPlus,
+            _ => return None,
+        })
+    }
+}
+
 /// A whole command line.
 #[derive(Debug, Clone)]
 pub struct Invocation {
@@ -357,7 +369,7 @@ impl Invocation {
                 }
             }
             if s.has("directory") && !s.has("filename") && s.flag("unique_filename", true) {
-                let format = s.get("filename_format").filter(|f| !f.is_empty());
+                let format = s.text("filename_format");
                 let format = format.unwrap_or("$jobname.$jobnum.$filenum");
                 let format = if format.contains("$clientuid") {
                     format.replace("$clientuid", host)
@@ -403,11 +415,7 @@ impl Invocation {
     }
 
     fn program(&mut self, name: &str, text: &str) -> Result<(), FioError> {
-        let bad = |expected: &str| {
-            FioError::Usage(format!(
-                "--{name}: '{text}' is not possible: expected {expected}"
-            ))
-        };
+        let bad = |expected| not_possible(name, text, expected);
         let duration = || {
             value::micros(text, true)
                 .filter(|us| *us > 0)
@@ -425,13 +433,9 @@ impl Invocation {
             "output" => self.output = Some(PathBuf::from(text)),
             "output-format" => {
                 for word in text.split(',') {
-                    self.formats.push(match word.trim() {
-                        "normal" => Format::Normal,
-                        "terse" | "minimal" => Format::Terse,
-                        "json" => Format::Json,
-                        "json+" => Format::JsonPlus,
-                        _ => return Err(bad("normal, terse, json or json+")),
-                    });
+                    let format = Format::named(word.trim());
+                    self.formats
+                        .push(format.ok_or_else(|| bad("normal, terse, json or json+"))?);
                 }
             }
             "minimal" => self.formats.push(Format::Terse),
@@ -442,18 +446,9 @@ impl Invocation {
             },
             "debug" => {
                 for word in text.split(',') {
-                    match word {
-                        "random" => self.seeds = true,
-                        "parse" => self.parse = true,
-                        "io" => self.ios = true,
-                        // What becomes of zones stands in the results.
-                        "zbd" => {}
-                        _ => {
-                            return Err(bad(
-                                "io, parse, random or zbd: other words of fio's debugging are not available",
-                            ));
-                        }
-                    }
+                    self.debug(word).ok_or_else(|| {
+                        bad("io, parse, random or zbd: other words of fio's debugging are not available")
+                    })?;
                 }
             }
             "readonly" => self.read_only = true,
@@ -493,6 +488,26 @@ impl Invocation {
         }
         Ok(())
     }
+
+    /// One word of `--debug`; `None` where it is not available.
+    fn debug(&mut self, word: &str) -> Option<()> {
+        match word {
+            "random" => self.seeds = true,
+            "parse" => self.parse = true,
+            "io" => self.ios = true,
+            // What becomes of zones stands in the results.
+            "zbd" => {}
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// An option of the program with a value that it cannot have.
+fn not_possible(name: &str, text: &str, expected: &str) -> FioError {
+    FioError::Usage(format!(
+        "--{name}: '{text}' is not possible: expected {expected}"
+    ))
 }
 
 /// What is done instead of measuring, where an option asks for that.

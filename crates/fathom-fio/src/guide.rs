@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fathom_io::load::{Guide, Pilot};
+use fathom_io::load::{Guide, MakePerformer, Pilot};
 use fathom_io::{Control, JobSpec};
 use fathom_telemetry::Op;
 
@@ -220,54 +220,22 @@ pub struct Around<'a> {
 
 /// What guides `task`, whose job is `spec`; `None` where a plain job does.
 pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<Guided>, String> {
-    let Around {
-        sizes,
-        flow,
-        outputs,
-        moves_data,
-        ..
-    } = around;
-    let recipe = task.shape.recipe.clone();
+    let (recipe, outputs, sizes) = (task.shape.recipe.clone(), around.outputs, around.sizes);
     let logs = &task.shape.logs;
     let each = logs.any() && logs.average_ms == 0;
-    let thread = &task.shape.thread;
-    let last = thread.take_rights(task.paths(), spec.rw.modifies());
-    let performer = task.shape.own.as_ref().map(|own| {
-        own.performer(Surroundings {
-            job: task.name.clone(),
-            outputs: outputs.clone(),
-            controls: around.controls,
-            bytes: spec.bytes.map(|b| b.0),
-            time: spec.time,
-        })
-    });
-    let mut guided = Guided::new(
-        task,
-        Guide {
-            enter: thread.enter().filter(|_| moves_data),
-            last: last.filter(|_| moves_data),
-            performer,
-            ..Guide::default()
-        },
-    );
+    let moves_data = around.moves_data;
+    let mut guided = Guided::new(task, beside(task, spec, &around));
     if recipe.plain && !each && around.says_ios.is_none() && !task.shape.errors.survives_some() {
-        let Guide {
-            enter,
-            last,
-            performer,
-            ..
-        } = &guided.guide;
-        let guides = enter.is_some() || last.is_some() || performer.is_some();
+        let g = &guided.guide;
+        let guides = g.enter.is_some() || g.last.is_some() || g.performer.is_some();
         return Ok(guides.then_some(guided));
     }
     let unmade = |e: std::io::Error| format!("its log could not be made: {e}");
     let each = EachLog::create(task, outputs, &guided.trouble).map_err(unmade)?;
     let several = sizes.len() > 1 && task.shape.replay.is_none();
     let (mut ranges, mut whole) = ranges(task, spec, sizes, several);
-    let devices: Vec<Option<Arc<Device>>> = match recipe.zoned {
-        Some(_) => around.files.iter().map(Device::of).collect(),
-        None => Vec::new(),
-    };
+    let zoned = around.files.iter().filter(|_| recipe.zoned.is_some());
+    let devices: Vec<Option<Arc<Device>>> = zoned.map(Device::of).collect();
     in_zones(&recipe, &devices, &mut ranges, &mut whole)?;
     let on_device = devices.iter().any(Option::is_some);
     let names = names(task);
@@ -277,13 +245,7 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
     });
     let log = log.transpose()?;
     if recipe.lifetimes {
-        let range = ranges.first().map_or(0, |r| r.1 - r.0);
-        let blocks = range / recipe.sizes[2].min().max(1);
-        if several || blocks == 0 || blocks > BLOCKS_MOST {
-            return Err(format!(
-                "block_error_percentiles keeps account of 1 to {BLOCKS_MOST} blocks of one file, not of {blocks}: choose a smaller size, or a larger bs of trims"
-            ));
-        }
+        check_blocks(&recipe, &ranges, several)?;
         guided.lifetimes = Some(SharedLifetimes::default());
     }
     guided.guide.ops = ops(task);
@@ -304,7 +266,7 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         },
         thread: task.number as u16,
         moves_data,
-        flow,
+        flow: around.flow,
         each: each.map(|e| Arc::new(Mutex::new(Some(e)))),
         log: log.map(|l| Arc::new(Mutex::new(Some(l)))),
         found_depth: guided.depth.clone(),
@@ -331,6 +293,42 @@ pub fn guide(task: &Task, spec: &JobSpec, around: Around<'_>) -> Result<Option<G
         Box::new(FioFeed::new(order.clone())) as Box<dyn Pilot>
     }));
     Ok(Some(guided))
+}
+
+/// What is done beside its I/Os, or instead of the driver's.
+fn beside(task: &Task, spec: &JobSpec, around: &Around<'_>) -> Guide {
+    let thread = &task.shape.thread;
+    let last = thread.take_rights(task.paths(), spec.rw.modifies());
+    Guide {
+        enter: thread.enter().filter(|_| around.moves_data),
+        last: last.filter(|_| around.moves_data),
+        performer: performer(task, spec, around),
+        ..Guide::default()
+    }
+}
+
+/// What its own engine does its I/Os with.
+fn performer(task: &Task, spec: &JobSpec, around: &Around<'_>) -> Option<MakePerformer> {
+    let own = task.shape.own.as_ref()?;
+    Some(own.performer(Surroundings {
+        job: task.name.clone(),
+        outputs: around.outputs.clone(),
+        controls: around.controls.clone(),
+        bytes: spec.bytes.map(|b| b.0),
+        time: spec.time,
+    }))
+}
+
+/// Refuses to keep account of blocks that are too many.
+fn check_blocks(recipe: &Recipe, ranges: &[(u64, u64)], several: bool) -> Result<(), String> {
+    let range = ranges.first().map_or(0, |r| r.1 - r.0);
+    let blocks = range / recipe.sizes[2].min().max(1);
+    if several || blocks == 0 || blocks > BLOCKS_MOST {
+        return Err(format!(
+            "block_error_percentiles keeps account of 1 to {BLOCKS_MOST} blocks of one file, not of {blocks}: choose a smaller size, or a larger bs of trims"
+        ));
+    }
+    Ok(())
 }
 
 /// Begin and end of what is used of each file, and the bytes of all.

@@ -21,8 +21,7 @@ fn numbers(s: &Section, option: &str, default: u64, count: usize) -> Result<Vec<
     match given.len() {
         0 => Ok(vec![default; count]),
         n if n == count => Ok(given),
-        n => Err(FioError::value(
-            &s.name,
+        n => Err(s.invalid(
             option,
             format!("{n} numbers for {count} traces: expected one for each"),
         )),
@@ -32,8 +31,7 @@ fn numbers(s: &Section, option: &str, default: u64, count: usize) -> Result<Vec<
 fn merged(s: &Section, target: &Path, outputs: &Outputs) -> Result<(), FioError> {
     let traces = names(s.get("read_iolog").unwrap_or(""));
     if traces.is_empty() {
-        return Err(FioError::value(
-            &s.name,
+        return Err(s.invalid(
             "merge_blktrace_file",
             "it needs the traces that are to be merged: read_iolog=FIRST:SECOND",
         ));
@@ -49,7 +47,7 @@ fn merged(s: &Section, target: &Path, outputs: &Outputs) -> Result<(), FioError>
             passes: passes.max(1),
         })
         .collect();
-    let bad = |option: &str, why: String| FioError::value(&s.name, option, why);
+    let bad = |option: &str, why: String| s.invalid(option, why);
     let unread = |e: TraceError| bad("read_iolog", e.to_string());
     let unwritten = |e: std::io::Error| bad("merge_blktrace_file", e.to_string());
     let mut all = Merged::open(&parts).map_err(unread)?;
@@ -69,7 +67,7 @@ impl Script {
     /// A trace that cannot be read, or what stands where the merged one shall be.
     pub fn merge_traces(&mut self, outputs: &Outputs) -> Result<(), FioError> {
         for s in &mut self.sections {
-            let Some(target) = s.get("merge_blktrace_file").filter(|t| !t.is_empty()) else {
+            let Some(target) = s.text("merge_blktrace_file") else {
                 continue;
             };
             let target = target.to_owned();

@@ -89,8 +89,7 @@ fn clones(section: &Section) -> Result<u32, FioError> {
         .ok()
         .filter(|n| *n as usize <= TASKS_MAX)
         .ok_or_else(|| {
-            FioError::value(
-                &section.name,
+            section.invalid(
                 "numjobs",
                 format!("{n} is not possible: expected at most {TASKS_MAX}"),
             )
@@ -140,8 +139,7 @@ impl Script {
         for s in &self.sections {
             let engine = s.engine();
             if crate::options::engine(engine).is_none() && !s.foreign_engine() {
-                return Err(FioError::value(
-                    &s.name,
+                return Err(s.invalid(
                     "ioengine",
                     format!(
                         "'{engine}' is not an engine that fio has: fathom fio --enghelp lists them"
@@ -150,64 +148,36 @@ impl Script {
             }
             let rw = s.get("rw").unwrap_or("read");
             if read_only && !matches!(rw.split(':').next(), Some("read" | "randread")) {
-                return Err(FioError::value(
-                    &s.name,
-                    "rw",
-                    "writes and trims are not allowed with --readonly",
-                ));
+                return Err(s.invalid("rw", "writes and trims are not allowed with --readonly"));
             }
             let some = |n: &str| s.per_direction(n).is_some_and(|v| v.iter().any(|x| *x > 0));
             if some("rate") && some("rate_iops") {
-                return Err(FioError::value(
-                    &s.name,
-                    "rate",
-                    "it excludes rate_iops: choose one",
-                ));
+                return Err(s.invalid("rate", "it excludes rate_iops: choose one"));
             }
             for (rate, least) in [("rate", "rate_min"), ("rate_iops", "rate_iops_min")] {
                 if let (Some(a), Some(b)) = (s.per_direction(rate), s.per_direction(least))
                     && a.iter().zip(&b).any(|(x, y)| *x > 0 && x < y)
                 {
-                    return Err(FioError::value(
-                        &s.name,
-                        least,
-                        format!("it exceeds {rate}"),
-                    ));
+                    return Err(s.invalid(least, format!("it exceeds {rate}")));
                 }
             }
             let logged = s.flag("log_offset", false) && s.get("write_lat_log").is_some();
             if s.flag("log_issue_time", false) && !logged {
-                return Err(FioError::value(
-                    &s.name,
-                    "log_issue_time",
-                    "it needs write_lat_log and log_offset",
-                ));
+                return Err(s.invalid("log_issue_time", "it needs write_lat_log and log_offset"));
             }
             let (lasts, each) = ("steadystate_duration", "steadystate_check_interval");
             if let (Some(all), Some(step)) = (s.nanos(lasts), s.nanos(each))
                 && step > 0
                 && all % step > 0
             {
-                return Err(FioError::value(
-                    &s.name,
-                    lasts,
-                    format!("it must be a multiple of {each}"),
-                ));
+                return Err(s.invalid(lasts, format!("it must be a multiple of {each}")));
             }
             match s.get("zonemode") {
                 Some("none") if s.number("zonesize").unwrap_or(0) > 0 => {
-                    return Err(FioError::value(
-                        &s.name,
-                        "zonesize",
-                        "it needs zonemode=strided or zbd",
-                    ));
+                    return Err(s.invalid("zonesize", "it needs zonemode=strided or zbd"));
                 }
                 Some("strided") if s.number("zonesize").unwrap_or(0) == 0 => {
-                    return Err(FioError::value(
-                        &s.name,
-                        "zonemode",
-                        "strided needs a zonesize",
-                    ));
+                    return Err(s.invalid("zonemode", "strided needs a zonesize"));
                 }
                 _ => {}
             }
@@ -216,11 +186,7 @@ impl Script {
             if let Some(w) = s.get("wait_for")
                 && !self.sections[..i].iter().any(|o| o.name == w)
             {
-                return Err(FioError::value(
-                    &s.name,
-                    "wait_for",
-                    format!("there is no job '{w}' before this one"),
-                ));
+                return Err(s.invalid("wait_for", format!("there is no job '{w}' before this one")));
             }
         }
         Ok(())

@@ -57,13 +57,17 @@ impl Section {
     }
     /// The files below `opendir`, in the order of their names.
     fn opened_directory(&self) -> Vec<String> {
-        let directory = self.get("opendir").filter(|d| !d.is_empty());
+        let directory = self.text("opendir");
         directory
             .and_then(|d| files_below(d.as_ref()).ok())
             .unwrap_or_default()
     }
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|v| !v.is_empty())
+        self.text(name).is_some()
+    }
+    /// A value that is not empty.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).filter(|v| !v.is_empty())
     }
     pub(crate) fn flag(&self, name: &str, default: bool) -> bool {
         match self.get(name) {
@@ -89,6 +93,10 @@ impl Section {
             Quantity::Plain(v) => u64::try_from(v).ok(),
             Quantity::Percent(_) | Quantity::Zones(_) => None,
         }
+    }
+    /// A plain number that is not 0.
+    pub(crate) fn positive(&self, name: &str) -> Option<u64> {
+        self.number(name).filter(|n| *n > 0)
     }
     /// Numbers for reads, writes and trims: the first holds where one is missing.
     pub(crate) fn per_direction(&self, name: &str) -> Option<[u64; 3]> {
@@ -118,6 +126,10 @@ impl Section {
             .is_some_and(|o| matches!(o.kind, options::Kind::Time { bare_seconds: true }));
         value::micros(text, bare_seconds)?.checked_mul(1000)
     }
+    /// That a value is not possible, and why.
+    pub(crate) fn invalid(&self, option: &str, why: impl Into<String>) -> FioError {
+        FioError::value(&self.name, option, why)
+    }
     /// Name of the engine; fio's default on Linux is psync.
     pub(crate) fn engine(&self) -> &str {
         let name = self
@@ -145,7 +157,7 @@ impl Section {
         };
         option
             .check(value.as_deref())
-            .map_err(|m| FioError::value(&self.name, name, m))?;
+            .map_err(|m| self.invalid(name, m))?;
         self.settings.push(Setting {
             option,
             value,

@@ -41,7 +41,7 @@ pub struct Steady {
 
 impl Steady {
     pub(crate) fn of(s: &Section) -> Result<Option<Self>, FioError> {
-        let Some(text) = s.get("steadystate").filter(|t| !t.is_empty()) else {
+        let Some(text) = s.text("steadystate") else {
             return Ok(None);
         };
         let duration = Nanos(s.nanos("steadystate_duration").unwrap_or(0));
@@ -54,13 +54,8 @@ impl Steady {
             "bw" => What::Bandwidth,
             _ => What::Latency,
         };
-        let limit_value = value::float(limit).ok_or_else(|| {
-            FioError::value(
-                &s.name,
-                "steadystate",
-                "a threshold is needed, such as iops:5%",
-            )
-        })?;
+        let limit_value = value::float(limit)
+            .ok_or_else(|| s.invalid("steadystate", "a threshold is needed, such as iops:5%"))?;
         let interval = Nanos(s.nanos("steadystate_check_interval").unwrap_or(0));
         Ok(Some(Self {
             what,

@@ -51,7 +51,7 @@ const LINES_MAX: usize = 700;
 const FUNCTION_LINES_MAX: usize = 80;
 
 /// Functions that are longer, with their lines: none may be added or grow, and who shortens one takes it from the list.
-const LEFT: [(&str, &str, usize); 55] = [
+const LEFT: [(&str, &str, usize); 41] = [
     ("fathom-bench/src/notebook.rs", "begin", 90),
     ("fathom-bench/src/sim_bench.rs", "run", 81),
     (
@@ -63,20 +63,6 @@ const LEFT: [(&str, &str, usize); 55] = [
     ("fathom-experiments/src/pts/long.rs", "show_saturation", 101),
     ("fathom-experiments/src/sim_fit/mod.rs", "fit", 113),
     ("fathom-experiments/src/zones/work.rs", "run", 82),
-    ("fathom-fio/src/cmdline.rs", "program", 91),
-    ("fathom-fio/src/engine/net.rs", "of", 98),
-    ("fathom-fio/src/feed/device.rs", "write", 88),
-    ("fathom-fio/src/feed/mod.rs", "generate", 99),
-    ("fathom-fio/src/feed/mod.rs", "new", 102),
-    ("fathom-fio/src/guide.rs", "guide", 113),
-    ("fathom-fio/src/output/clients.rs", "sum", 94),
-    ("fathom-fio/src/output/json.rs", "job", 109),
-    ("fathom-fio/src/output/normal.rs", "entry", 111),
-    ("fathom-fio/src/plan.rs", "cross_check", 89),
-    ("fathom-fio/src/translate/mod.rs", "of", 105),
-    ("fathom-fio/src/translate/recipe.rs", "of", 179),
-    ("fathom-fio/src/translate/settle.rs", "settle", 92),
-    ("fathom-fio/src/translate/zoned.rs", "of", 94),
     ("fathom-io/src/driver/collect.rs", "intrinsic_flags", 87),
     ("fathom-io/src/driver/seat.rs", "set_up", 90),
     ("fathom-io/src/job/command.rs", "check_command", 91),

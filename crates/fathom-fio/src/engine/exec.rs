@@ -31,10 +31,9 @@ pub(crate) struct Exec {
 
 impl Exec {
     pub(super) fn of(s: &Section) -> Result<Self, FioError> {
-        let program = s.get("program").filter(|p| !p.is_empty());
+        let program = s.text("program");
         let program = program.ok_or_else(|| {
-            FioError::value(
-                &s.name,
+            s.invalid(
                 "program",
                 "exec needs a program, such as program=/usr/bin/perf",
             )

@@ -62,18 +62,17 @@ struct S3 {
 
 impl Http {
     pub(super) fn of(s: &Section, paths: Vec<String>) -> Result<Self, FioError> {
-        let bad = |option: &str, text: &str| FioError::value(&s.name, option, text);
         let text = |name: &str, default: &str| s.get(name).unwrap_or(default).to_owned();
-        let given = |name: &str| s.get(name).filter(|v| !v.is_empty()).map(str::to_owned);
+        let given = |name: &str| s.text(name).map(str::to_owned);
         let host = text("http_host", "localhost");
         if host.is_empty() || host.contains('/') {
-            return Err(bad(
+            return Err(s.invalid(
                 "http_host",
                 "expected a host, or HOST:PORT, without http://",
             ));
         }
         if paths.iter().any(|p| !p.starts_with('/')) {
-            return Err(bad(
+            return Err(s.invalid(
                 "filename",
                 "names of objects are paths on the server: begin them with /",
             ));
@@ -92,10 +91,7 @@ impl Http {
         }
         let customer_key = given("http_s3_sse_customer_key");
         if customer_key.as_ref().is_some_and(|k| k.len() > 32) {
-            return Err(bad(
-                "http_s3_sse_customer_key",
-                "expected at most 32 characters",
-            ));
+            return Err(s.invalid("http_s3_sse_customer_key", "expected at most 32 characters"));
         }
         let basic = given("http_user").zip(given("http_pass"));
         Ok(Self {

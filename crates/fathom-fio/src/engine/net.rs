@@ -41,6 +41,50 @@ enum Protocol {
     Unix,
 }
 
+/// Whether it reads, and whether it writes.
+fn directions(s: &Section) -> Result<(bool, bool), FioError> {
+    let rw = s.get("rw").unwrap_or("read");
+    match rw.split(':').next() {
+        Some("read") => Ok((true, false)),
+        Some("write") => Ok((false, true)),
+        Some("rw" | "readwrite") => Ok((true, true)),
+        _ => Err(s.invalid(
+            "rw",
+            "network I/O is read, write or readwrite: nothing random, no trims",
+        )),
+    }
+}
+
+/// The protocol, and whether it is one of IPv6.
+fn protocol(s: &Section) -> Result<(Protocol, bool), FioError> {
+    Ok(match s.get("protocol").unwrap_or("tcp") {
+        "udp" => (Protocol::Udp, false),
+        "udpv6" => (Protocol::Udp, true),
+        "tcpv6" => (Protocol::Tcp, true),
+        "unix" => (Protocol::Unix, false),
+        "vsock" => {
+            return Err(FioError::unsupported(
+                &s.name,
+                "protocol=vsock",
+                "choose tcp, udp or unix",
+            ));
+        }
+        _ => (Protocol::Tcp, false),
+    })
+}
+
+fn check_port(s: &Section, protocol: Protocol, port: u64) -> Result<(), FioError> {
+    match protocol {
+        Protocol::Unix if port > 0 => {
+            Err(s.invalid("port", "a unix socket has none: leave it out"))
+        }
+        Protocol::Tcp | Protocol::Udp if port == 0 => {
+            Err(s.invalid("port", "tcp and udp need one, such as port=8888"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A job's socket, as its section describes it.
 #[derive(Debug)]
 pub(crate) struct Net {
@@ -65,66 +109,30 @@ pub(crate) struct Net {
 impl Net {
     /// fio's own rules of what goes with what.
     pub(super) fn of(s: &Section, clone: u32) -> Result<Self, FioError> {
-        let bad = |option: &str, text: &str| FioError::value(&s.name, option, text);
-        let rw = s.get("rw").unwrap_or("read");
-        let (reads, writes) = match rw.split(':').next() {
-            Some("read") => (true, false),
-            Some("write") => (false, true),
-            Some("rw" | "readwrite") => (true, true),
-            _ => {
-                return Err(bad(
-                    "rw",
-                    "network I/O is read, write or readwrite: nothing random, no trims",
-                ));
-            }
-        };
-        let (protocol, six) = match s.get("protocol").unwrap_or("tcp") {
-            "udp" => (Protocol::Udp, false),
-            "udpv6" => (Protocol::Udp, true),
-            "tcpv6" => (Protocol::Tcp, true),
-            "unix" => (Protocol::Unix, false),
-            "vsock" => {
-                return Err(FioError::unsupported(
-                    &s.name,
-                    "protocol=vsock",
-                    "choose tcp, udp or unix",
-                ));
-            }
-            _ => (Protocol::Tcp, false),
-        };
+        let (reads, writes) = directions(s)?;
+        let (protocol, six) = protocol(s)?;
         let host = s.get("hostname").or(s.get("filename"));
         let host = host.filter(|h| !h.is_empty()).map(str::to_owned);
         let port = s.number("port").unwrap_or(0);
         let mut listen = s.flag("listen", false);
-        match protocol {
-            Protocol::Unix if port > 0 => {
-                return Err(bad("port", "a unix socket has none: leave it out"));
-            }
-            Protocol::Tcp | Protocol::Udp if port == 0 => {
-                return Err(bad("port", "tcp and udp need one, such as port=8888"));
-            }
-            _ => {}
-        }
+        check_port(s, protocol, port)?;
         if protocol != Protocol::Tcp {
             if listen {
-                return Err(bad(
+                return Err(s.invalid(
                     "listen",
                     "only tcp has it: elsewhere the job that reads waits",
                 ));
             }
             if reads && writes {
-                return Err(bad(
-                    "rw",
-                    "a job on this protocol reads or writes: choose one",
-                ));
+                return Err(s.invalid("rw", "a job on this protocol reads or writes: choose one"));
             }
             if protocol == Protocol::Unix && host.is_none() {
-                return Err(bad("hostname", "a unix socket needs its path"));
+                return Err(s.invalid("hostname", "a unix socket needs its path"));
             }
             listen = reads;
         }
         if !listen && host.is_none() {
-            return Err(bad(
+            return Err(s.invalid(
                 "hostname",
                 "there is nobody to connect to: name a host, or set listen",
             ));
@@ -132,20 +140,20 @@ impl Net {
         let group = host.as_deref().and_then(|h| h.parse::<Ipv4Addr>().ok());
         let multicast = group.is_some_and(|a| a.is_multicast());
         if listen && host.is_some() && protocol != Protocol::Unix && !multicast {
-            return Err(bad(
+            return Err(s.invalid(
                 "hostname",
                 "a job that waits for others has none, unless it is a multicast group",
             ));
         }
-        let interface = match s.get("interface").filter(|i| !i.is_empty()) {
-            Some(text) => Some(
-                text.parse()
-                    .map_err(|_| bad("interface", "expected the IPv4 address of an interface"))?,
-            ),
+        let interface = match s.text("interface").map(str::parse) {
             None => None,
+            Some(Ok(address)) => Some(address),
+            Some(Err(_)) => {
+                return Err(s.invalid("interface", "expected the IPv4 address of an interface"));
+            }
         };
         let port = u16::try_from(port + u64::from(clone))
-            .map_err(|_| bad("port", "expected at most 65535"))?;
+            .map_err(|_| s.invalid("port", "expected at most 65535"))?;
         Ok(Self {
             protocol,
             six,

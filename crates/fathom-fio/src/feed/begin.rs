@@ -1,9 +1,17 @@
 //! What a feed draws from when it begins.
 
-use super::Order;
+use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use fathom_io::load::PilotIo;
+use fathom_telemetry::Nanos;
+
+use super::places::Place;
 use super::random::{Purpose, Streams};
 use super::skew::Skew;
 use super::sprandom;
+use super::{Handover, Order};
 use crate::translate::recipe::{Generator, Service};
 
 /// The order of `sprandom`.
@@ -40,4 +48,26 @@ pub(super) fn skewed_files(order: &Order) -> Option<Skew> {
         }
         _ => None,
     }
+}
+
+/// One for each file.
+pub(super) fn places(order: &Order) -> Vec<Place> {
+    let place = |(i, range): (usize, &(u64, u64))| {
+        let name = order.names.get(i).map_or(Path::new(""), |n| n);
+        let device = order.devices.get(i).cloned().flatten();
+        let name = name.as_os_str().as_bytes();
+        Place::new(&order.recipe, *range, name, order.seeds, device)
+    };
+    order.ranges.iter().enumerate().map(place).collect()
+}
+
+/// What is replayed in a pass; nothing where nothing is.
+pub(super) fn steps(order: &Order) -> VecDeque<(Nanos, PilotIo)> {
+    let replay = order.replay.as_ref();
+    replay.map(|r| r.steps.clone()).unwrap_or_default()
+}
+
+/// What is there for the first thread that asks.
+pub(super) fn taken<T>(handover: &Option<Handover<T>>) -> Option<T> {
+    handover.as_ref()?.lock().ok()?.take()
 }

@@ -97,6 +97,11 @@ impl Device {
     }
 }
 
+/// Whether no more zones may be open; any number may where `max` is 0.
+fn is_full(open: usize, max: u64) -> bool {
+    max > 0 && open as u64 >= max
+}
+
 /// Where an I/O goes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -176,57 +181,29 @@ impl OnDevice {
         }
         let device = self.device.clone();
         let s = &mut *lock(&device.state);
-        let (first, count) = (self.first, self.count);
-        let number = |k: usize| first + k % count;
         let mut k = if random {
             stream.below(self.count as u64) as usize
         } else {
             self.current
         };
-        if !s.zones[number(k)].is_sequential() {
+        if !s.zones[self.zone(k)].is_sequential() {
             self.current = k;
             return self.conventional(s, k, random, want, stream);
         }
         // Others may have filled, and so closed, what this job has opened.
         self.open.retain(|zone| s.open.contains(zone));
-        let full = |open: usize, max: u64| max > 0 && open as u64 >= max;
-        let own_full = full(self.open.len(), self.how.job_open_max);
-        let all_full = full(s.open.len(), self.how.open_max) && !s.open.contains(&number(k));
-        if (own_full || all_full) && !self.open.contains(&number(k)) {
-            // As many as may be are open: one of them goes on, whichever job has opened it.
-            let open = if own_full { &self.open } else { &s.open };
-            let inside = |zone: &&usize| (first..first + count).contains(*zone);
-            let here: Vec<usize> = open.iter().filter(inside).copied().collect();
-            if here.is_empty() {
-                // Those of other ranges may become full.
-                return match s.flying.iter().any(|f| f[1] > 0) {
-                    true => Found::Busy,
-                    false => Found::None,
-                };
-            }
-            k = here[stream.below(here.len() as u64) as usize] - first;
+        k = match self.where_open(s, k, stream) {
+            Ok(k) => k,
+            Err(found) => return found,
+        };
+        if !self.fits(s, k, smallest) {
+            k = self.with_room(s, k, random, smallest);
         }
-        let fits =
-            |s: &State, k: usize| s.zones[number(k)].end() - s.zones[number(k)].pointer >= smallest;
-        if !fits(s, k) {
-            // The one that is full makes room for another one only once it is reset or finished.
-            let may_open = !full(s.open.len(), self.how.open_max);
-            let next = (1..=count).map(|i| (k + i) % count).find(|k| {
-                let zone = number(*k);
-                let open = may_open || s.open.contains(&zone);
-                open && s.zones[zone].is_sequential() && fits(s, *k)
-            });
-            k = match next {
-                Some(next) if self.how.skip == 0 && !random || self.how.kept => next,
-                _ if !random && self.how.skip > 0 => self.how.after(k, count),
-                _ => k,
-            };
-        }
-        let zone = number(k);
+        let zone = self.zone(k);
         if s.flying[zone][1] > 0 {
             return Found::Busy;
         }
-        if !fits(s, k) || self.is_due_for_reset(s) {
+        if !self.fits(s, k, smallest) || self.is_due_for_reset(s) {
             if s.flying[zone][0] > 0 {
                 return Found::Busy;
             }
@@ -235,7 +212,7 @@ impl OnDevice {
             }
             self.resets += 1;
         }
-        if !fits(s, k) {
+        if !self.fits(s, k, smallest) {
             return Found::None;
         }
         if !self.open.contains(&zone) {
@@ -252,6 +229,54 @@ impl OnDevice {
         z.pointer += want;
         s.flying[zone][1] += 1;
         Found::At(at, want)
+    }
+
+    /// The device's number of one of this job's zones.
+    fn zone(&self, k: usize) -> usize {
+        self.first + k % self.count
+    }
+
+    fn fits(&self, s: &State, k: usize, bytes: u64) -> bool {
+        let z = &s.zones[self.zone(k)];
+        z.end() - z.pointer >= bytes
+    }
+
+    /// The zone itself, or where no more may be open, one that is.
+    fn where_open(&self, s: &State, k: usize, stream: &mut Stream) -> Result<usize, Found> {
+        let zone = self.zone(k);
+        let own_full = is_full(self.open.len(), self.how.job_open_max);
+        let all_full = is_full(s.open.len(), self.how.open_max) && !s.open.contains(&zone);
+        if !(own_full || all_full) || self.open.contains(&zone) {
+            return Ok(k);
+        }
+        // As many as may be are open: one of them goes on, whichever job has opened it.
+        let open = if own_full { &self.open } else { &s.open };
+        let inside = |zone: &&usize| (self.first..self.first + self.count).contains(*zone);
+        let here: Vec<usize> = open.iter().filter(inside).copied().collect();
+        if here.is_empty() {
+            // Those of other ranges may become full.
+            return Err(match s.flying.iter().any(|f| f[1] > 0) {
+                true => Found::Busy,
+                false => Found::None,
+            });
+        }
+        Ok(here[stream.below(here.len() as u64) as usize] - self.first)
+    }
+
+    /// The zone after a full one, or the full one itself, which then starts again.
+    fn with_room(&self, s: &State, k: usize, random: bool, smallest: u64) -> usize {
+        // The one that is full makes room for another one only once it is reset or finished.
+        let may_open = !is_full(s.open.len(), self.how.open_max);
+        let next = (1..=self.count).map(|i| (k + i) % self.count).find(|k| {
+            let zone = self.zone(*k);
+            let open = may_open || s.open.contains(&zone);
+            open && s.zones[zone].is_sequential() && self.fits(s, *k, smallest)
+        });
+        match next {
+            Some(next) if self.how.skip == 0 && !random || self.how.kept => next,
+            _ if !random && self.how.skip > 0 => self.how.after(k, self.count),
+            _ => k,
+        }
     }
 
     /// Whether `zone_reset_threshold` and `zone_reset_frequency` ask for a reset before this write.

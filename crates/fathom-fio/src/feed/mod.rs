@@ -24,10 +24,9 @@ pub(crate) mod zones;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fathom_io::load::{Next, Pass, PilotIo};
 use fathom_telemetry::{Nanos, Op};
@@ -37,7 +36,7 @@ use crate::translate::Errors;
 use crate::translate::recipe::{Recipe, Service, Sizes};
 pub use turns::FlowGroup;
 
-use begin::{PLACES_PER_FILE, skewed_files, spread, streams};
+use begin::{PLACES_PER_FILE, places, skewed_files, spread, steps, streams, taken};
 use phases::Phases;
 use places::{Place, Turn};
 use random::{Seeds, Streams};
@@ -48,6 +47,9 @@ use verify::History;
 
 /// "Connection timed out": fio's error for an I/O beyond `max_latency`.
 pub(crate) const TOO_SLOW: i64 = -110;
+
+/// What one thread takes.
+pub(crate) type Handover<T> = Arc<Mutex<Option<T>>>;
 
 /// What a feed is made from.
 #[derive(Clone)]
@@ -69,9 +71,9 @@ pub(crate) struct Order {
     pub(crate) thread: u16,
     pub(crate) moves_data: bool,
     pub(crate) flow: Option<Arc<FlowGroup>>,
-    pub(crate) each: Option<Arc<std::sync::Mutex<Option<EachLog>>>>,
+    pub(crate) each: Option<Handover<EachLog>>,
     /// The log of its I/Os, for the thread that does them.
-    pub(crate) log: Option<Arc<std::sync::Mutex<Option<replay::Writer>>>>,
+    pub(crate) log: Option<Handover<replay::Writer>>,
     /// Depth that a latency target led to.
     pub(crate) found_depth: Arc<AtomicU64>,
     /// Verification that ended short of the write's amount, by a state file.
@@ -179,36 +181,10 @@ fn overlap(a: &PilotIo, b: &PilotIo) -> bool {
 impl FioFeed {
     pub(crate) fn new(order: Order) -> Self {
         let r = &order.recipe;
-        let places: Vec<Place> = order
-            .ranges
-            .iter()
-            .enumerate()
-            .map(|(i, range)| {
-                let name = order.names.get(i).map_or(Path::new(""), |n| n);
-                let device = order.devices.get(i).cloned().flatten();
-                Place::new(r, *range, name.as_os_str().as_bytes(), order.seeds, device)
-            })
-            .collect();
+        let places = places(&order);
         let part = order.flow.clone().zip(r.flow).map(|(g, f)| Part::new(g, f));
-        let seeker = r.latency.map(|goal| Seeker {
-            goal,
-            depth: 1,
-            low: 0,
-            high: if order.depth == 1 { 1 } else { order.depth },
-            good: 0,
-            all: 0,
-            until: Nanos::ZERO,
-            found: false,
-            result: order.found_depth.clone(),
-        });
-        let log = order
-            .log
-            .as_ref()
-            .and_then(|l| l.lock().ok().and_then(|mut l| l.take()));
-        let each = order
-            .each
-            .as_ref()
-            .and_then(|e| e.lock().ok().and_then(|mut e| e.take()));
+        let found = &order.found_depth;
+        let seeker = r.latency.map(|goal| Seeker::new(goal, order.depth, found));
         let complete = vec![false; places.len()];
         let pairs = if r.pairs { 2 } else { 1 };
         // Nothing but time ends a job by time.
@@ -244,19 +220,15 @@ impl FioFeed {
             since_batch: 0,
             part,
             seeker,
-            steps: order
-                .replay
-                .as_ref()
-                .map(|r| r.steps.clone())
-                .unwrap_or_default(),
+            steps: steps(&order),
             origin: Nanos::ZERO,
-            think_left: r.think_blocks,
+            think_left: r.think.blocks,
             think_due: false,
             last_think: Nanos::ZERO,
             resume: Nanos::ZERO,
             due: [Nanos::ZERO; 3],
-            log,
-            each,
+            log: taken(&order.log),
+            each: taken(&order.each),
             complete,
             passed: None,
             stopped: false,
@@ -364,14 +336,7 @@ impl FioFeed {
             return None;
         }
         loop {
-            let mut direction = self.direction();
-            if direction == 0
-                && self.order.recipe.does[1]
-                && self.places.iter().all(Place::is_empty)
-            {
-                // As in fio: there is nothing to be read yet.
-                direction = 1;
-            }
+            let direction = self.direction_now();
             let pair = self.order.recipe.pairs && direction == 1;
             let file = if pair {
                 self.file
@@ -382,33 +347,12 @@ impl FioFeed {
                     None => return None,
                 }
             };
-            let r = &*self.order.recipe;
             self.run_left -= 1;
             let jump = self.run_left == 0;
             if jump {
-                self.run_left = r.run_length;
+                self.run_left = self.order.recipe.run_length;
             }
-            let chance = r.percent_random[direction];
-            let random = r.random
-                && jump
-                && (chance == 100 || self.streams.motion[direction].percent() <= chance);
-            let one = self.places.len() == 1;
-            let skewed = matches!(r.service, Service::By(..));
-            let turn = Turn {
-                direction,
-                issued: self.issued[direction],
-                jump,
-                random,
-                again: self.order.time_based && one,
-                renewed: self.order.time_based || skewed,
-            };
-            let found = match &mut self.spread {
-                Some(s) => {
-                    let (start, block) = (self.order.ranges[0].0, r.sizes[1].min());
-                    s.next().map(|n| (start + n * block, block))
-                }
-                None => self.places[file].next(r, turn, &mut self.zone_bytes, &mut self.streams),
-            };
+            let found = self.draw(direction, file, jump);
             let Some((offset, len)) = found else {
                 if self.places[file].is_busy() {
                     // As if it had not been asked for.
@@ -416,32 +360,11 @@ impl FioFeed {
                     self.busy = true;
                     return None;
                 }
-                // Files of a skewed choice begin again, where anything fits into them.
-                if skewed && self.places[file].is_begun() {
-                    self.places[file].reset();
-                } else {
-                    self.complete[file] = true;
-                    self.open[file] = false;
-                }
+                self.leave(file);
                 continue;
             };
-            if self.places[file].wrapped() {
-                self.passed = Some(Pass::Again);
-                if r.check.as_ref().is_none_or(|c| c.backlog == 0) {
-                    // A job by time reads nothing back.
-                    self.history.forget();
-                }
-            }
-            if r.pairs {
-                self.trim_next = !self.trim_next;
-            }
-            self.left = self.left.saturating_sub(len);
-            self.ios_left -= 1;
-            self.issued[direction] += 1;
-            if r.zoned.is_some() {
-                let resets = self.places.iter().map(Place::zone_resets).sum();
-                self.order.zone_resets.store(resets, Ordering::Relaxed);
-            }
+            self.account(direction, file, len);
+            let r = &self.order.recipe;
             let priority = match &r.priorities {
                 Some(p) => p.pick(direction, len, &mut self.streams.priority),
                 None => 0,
@@ -456,6 +379,73 @@ impl FioFeed {
                 len: len as u32,
                 priority,
             });
+        }
+    }
+
+    /// Reads while there is nothing to be read yet are writes, as in fio.
+    fn direction_now(&mut self) -> usize {
+        match self.direction() {
+            0 if self.order.recipe.does[1] && self.places.iter().all(Place::is_empty) => 1,
+            direction => direction,
+        }
+    }
+
+    /// Draws offset and length in a file, which may have no more of them; `jump`: where the run of I/Os that follow
+    /// each other ends.
+    fn draw(&mut self, direction: usize, file: usize, jump: bool) -> Option<(u64, u64)> {
+        let r = &*self.order.recipe;
+        let chance = r.percent_random[direction];
+        let random = r.random
+            && jump
+            && (chance == 100 || self.streams.motion[direction].percent() <= chance);
+        if let Some(s) = &mut self.spread {
+            let (start, block) = (self.order.ranges[0].0, r.sizes[1].min());
+            return s.next().map(|n| (start + n * block, block));
+        }
+        let turn = Turn {
+            direction,
+            issued: self.issued[direction],
+            jump,
+            random,
+            again: self.order.time_based && self.places.len() == 1,
+            renewed: self.order.time_based || self.is_skewed(),
+        };
+        self.places[file].next(r, turn, &mut self.zone_bytes, &mut self.streams)
+    }
+
+    fn is_skewed(&self) -> bool {
+        matches!(self.order.recipe.service, Service::By(..))
+    }
+
+    /// A file has no more; those of a skewed choice begin again, where anything fits into them.
+    fn leave(&mut self, file: usize) {
+        if self.is_skewed() && self.places[file].is_begun() {
+            self.places[file].reset();
+        } else {
+            self.complete[file] = true;
+            self.open[file] = false;
+        }
+    }
+
+    /// What changes with an I/O that begins.
+    fn account(&mut self, direction: usize, file: usize, len: u64) {
+        let r = &self.order.recipe;
+        if self.places[file].wrapped() {
+            self.passed = Some(Pass::Again);
+            if r.check.as_ref().is_none_or(|c| c.backlog == 0) {
+                // A job by time reads nothing back.
+                self.history.forget();
+            }
+        }
+        if r.pairs {
+            self.trim_next = !self.trim_next;
+        }
+        self.left = self.left.saturating_sub(len);
+        self.ios_left -= 1;
+        self.issued[direction] += 1;
+        if r.zoned.is_some() {
+            let resets = self.places.iter().map(Place::zone_resets).sum();
+            self.order.zone_resets.store(resets, Ordering::Relaxed);
         }
     }
 
@@ -538,12 +528,7 @@ impl FioFeed {
                 }
                 if self.loops_left > 1 {
                     self.loops_left -= 1;
-                    self.steps = self
-                        .order
-                        .replay
-                        .as_ref()
-                        .map(|r| r.steps.clone())
-                        .unwrap_or_default();
+                    self.steps = steps(&self.order);
                     self.origin = now;
                     return Next::At(now);
                 }

@@ -49,12 +49,12 @@ impl Pilot for FioFeed {
         match next {
             Next::Start(_) | Next::Own => {
                 let think = self.order.recipe.think;
-                if think > Nanos::ZERO {
+                if think.time > Nanos::ZERO {
                     self.think_left = self.think_left.saturating_sub(1);
-                    let time = self.order.recipe.think_io_time;
-                    let long = time > Nanos::ZERO && now.since(self.last_think) >= time;
+                    let long =
+                        think.io_time > Nanos::ZERO && now.since(self.last_think) >= think.io_time;
                     if self.think_left == 0 || long {
-                        self.think_left = self.order.recipe.think_blocks;
+                        self.think_left = think.blocks;
                         self.think_due = true;
                     }
                 }

@@ -75,6 +75,20 @@ pub(super) struct Seeker {
 }
 
 impl Seeker {
+    /// Begins at depth 1, and goes to `high` at most.
+    pub(super) fn new(goal: LatencyTarget, high: u32, result: &Arc<AtomicU64>) -> Self {
+        Self {
+            goal,
+            depth: 1,
+            low: 0,
+            high,
+            good: 0,
+            all: 0,
+            until: Nanos::ZERO,
+            found: false,
+            result: result.clone(),
+        }
+    }
     pub(super) fn take(&mut self, record: &Record) {
         self.all += 1;
         self.good += u64::from(record.service() <= self.goal.target);
@@ -114,16 +128,16 @@ impl FioFeed {
             }
             self.think_due = false;
             let r = &self.order.recipe;
-            let busy = now + r.think_spin;
-            if r.think_spin > Nanos::ZERO && self.order.real_time {
+            let busy = now + r.think.spin;
+            if r.think.spin > Nanos::ZERO && self.order.real_time {
                 while monotonic() < busy {
                     std::hint::spin_loop();
                 }
             }
-            self.resume = now + r.think;
+            self.resume = now + r.think.time;
             self.last_think = self.resume;
             if r.skips_missed {
-                self.due = self.due.map(|due| due.max(now) + r.think);
+                self.due = self.due.map(|due| due.max(now) + r.think.time);
             }
         }
         if now < self.resume {

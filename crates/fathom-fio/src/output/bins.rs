@@ -130,6 +130,11 @@ pub(super) fn distribution<'a>(histograms: impl Iterator<Item = &'a Histogram>) 
     })
 }
 
+/// Classes of queue depths.
+pub(super) const DEPTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
+/// Classes of the sizes of batches.
+pub(super) const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
+
 /// Counts as percent of their sum; like fio, nothing that happened shows as nothing.
 pub(super) fn shares(counts: &[u64; 7]) -> [f64; 7] {
     let total: u64 = counts.iter().sum();

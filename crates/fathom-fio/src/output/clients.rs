@@ -38,6 +38,24 @@ const RATES: [&str; 7] = [
     "iops_samples",
 ];
 
+const DIRECTIONS: [&str; 4] = ["read", "write", "trim", "mixed"];
+/// Distributions in percent of I/Os.
+const SHARES: [&str; 6] = [
+    "iodepth_level",
+    "iodepth_submit",
+    "iodepth_complete",
+    "latency_ns",
+    "latency_us",
+    "latency_ms",
+];
+/// What all hosts were told alike.
+const LIKE_FIRST: [&str; 4] = [
+    "latency_depth",
+    "latency_target",
+    "latency_percentile",
+    "latency_window",
+];
+
 /// Hosts that begin further apart than this share of the longest job are said to.
 const APART: f64 = 0.1;
 
@@ -120,79 +138,40 @@ fn sum(jobs: &[Value]) -> Value {
     all.insert("error".into(), json!(error.unwrap_or(0)));
     all.insert("eta".into(), json!(0));
     all.insert("elapsed".into(), of(most("elapsed")));
-    for d in ["read", "write", "trim", "mixed"] {
-        let parts: Vec<&Value> = jobs
-            .iter()
-            .map(|j| &j[d])
-            .filter(|v| v.is_object())
-            .collect();
+    for d in DIRECTIONS {
+        let parts = objects(jobs, d);
         if !parts.is_empty() {
             all.insert(d.into(), direction(&parts));
         }
     }
-    let syncs: Vec<&Value> = jobs
-        .iter()
-        .map(|j| &j["sync"])
-        .filter(|v| v.is_object())
-        .collect();
+    let syncs = objects(jobs, "sync");
     if !syncs.is_empty() {
         let ios: f64 = syncs.iter().map(|s| number(s, "total_ios")).sum();
         let times: Vec<&Value> = syncs.iter().map(|s| &s["lat_ns"]).collect();
-        all.insert(
-            "sync".into(),
-            json!({"total_ios": of(ios), "lat_ns": latency(&times)}),
-        );
+        let sync = json!({"total_ios": of(ios), "lat_ns": latency(&times)});
+        all.insert("sync".into(), sync);
     }
     let runtime = total("job_runtime");
     all.insert("job_runtime".into(), of(runtime));
-    let weighed = |key: &str, weight: &dyn Fn(&Value) -> f64| {
-        let weights: f64 = jobs.iter().map(weight).sum();
-        let sum: f64 = jobs.iter().map(|j| number(j, key) * weight(j)).sum();
-        if weights > 0.0 { sum / weights } else { 0.0 }
-    };
     for key in ["usr_cpu", "sys_cpu"] {
-        all.insert(
-            key.into(),
-            json!(weighed(key, &|j| number(j, "job_runtime"))),
-        );
+        let weighed = |j: &Value| number(j, key) * number(j, "job_runtime");
+        let weighed: f64 = jobs.iter().map(weighed).sum();
+        let mean = if runtime > 0.0 {
+            weighed / runtime
+        } else {
+            0.0
+        };
+        all.insert(key.into(), json!(mean));
     }
     for key in ["ctx", "majf", "minf"] {
         all.insert(key.into(), of(total(key)));
     }
-    let ios = |j: &Value| {
-        ["read", "write", "trim", "mixed"]
-            .iter()
-            .map(|d| number(&j[*d], "total_ios"))
-            .sum::<f64>()
-    };
-    for key in [
-        "iodepth_level",
-        "iodepth_submit",
-        "iodepth_complete",
-        "latency_ns",
-        "latency_us",
-        "latency_ms",
-    ] {
-        let mut shares: BTreeMap<String, f64> = BTreeMap::new();
-        let all_ios: f64 = jobs.iter().map(ios).sum();
-        for j in jobs {
-            for (k, v) in j[key].as_object().into_iter().flatten() {
-                let part = v.as_f64().unwrap_or(0.0) * ios(j) / all_ios.max(1.0);
-                *shares.entry(k.clone()).or_default() += part;
-            }
-        }
-        all.insert(key.into(), json!(shares));
+    for key in SHARES {
+        all.insert(key.into(), json!(shares(jobs, key)));
     }
-    for key in [
-        "latency_depth",
-        "latency_target",
-        "latency_percentile",
-        "latency_window",
-    ] {
-        all.insert(
-            key.into(),
-            jobs.first().map_or(Value::Null, |j| j[key].clone()),
-        );
+    for key in LIKE_FIRST {
+        let first = jobs.first().map_or(Value::Null, |j| j[key].clone());
+        all.insert(key.into(), first);
     }
     let said = against(jobs);
     if !said.is_empty() {
@@ -201,6 +180,26 @@ fn sum(jobs: &[Value]) -> Value {
     all.insert("hostname".into(), json!(""));
     all.insert("port".into(), json!(0));
     Value::Object(all)
+}
+
+/// What jobs say under a key, where they say something.
+fn objects<'a>(jobs: &'a [Value], key: &str) -> Vec<&'a Value> {
+    let parts = jobs.iter().map(|j| &j[key]);
+    parts.filter(|v| v.is_object()).collect()
+}
+
+/// A distribution over all jobs: each counts by its I/Os.
+fn shares(jobs: &[Value], key: &str) -> BTreeMap<String, f64> {
+    let ios = |j: &Value| -> f64 { DIRECTIONS.map(|d| number(&j[d], "total_ios")).iter().sum() };
+    let all_ios: f64 = jobs.iter().map(ios).sum();
+    let mut shares = BTreeMap::new();
+    for j in jobs {
+        for (k, v) in j[key].as_object().into_iter().flatten() {
+            let part = v.as_f64().unwrap_or(0.0) * ios(j) / all_ios.max(1.0);
+            *shares.entry(k.clone()).or_default() += part;
+        }
+    }
+    shares
 }
 
 /// What stands against the sum: what stands against any job in it, and that hosts did not begin together.

@@ -137,6 +137,36 @@ fn job(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]
     o.int("eta", 0);
     o.int("elapsed", m.elapsed_s);
     o.object("job options", |o| options(o, &e.task.options));
+    directions(o, e, plus, aggregates);
+    usage(o, e);
+    distributions(o, m);
+    if terms.continue_on_error {
+        o.int("total_err", m.errors);
+        o.int("first_error", u64::from(m.error.unsigned_abs()));
+    }
+    let (target, percentile, window) = terms.latency;
+    let depth = match m.latency_depth {
+        0 => u64::from(terms.depth),
+        found => found,
+    };
+    o.int("latency_depth", depth);
+    o.int("latency_target", target);
+    o.float("latency_percentile", percentile);
+    o.int("latency_window", window);
+    if let Some(blocks) = &m.lifetimes {
+        lifetimes(o, blocks, &terms.percentiles);
+    }
+    if let Some(s) = &m.steady {
+        o.object("steadystate", |o| steady(o, s));
+    }
+    if !terms.description.is_empty() {
+        o.text("desc", &terms.description);
+    }
+    o.object("fathom", |o| extra(o, m));
+}
+
+fn directions(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]) {
+    let (m, terms) = (&e.measure, &e.task.shape.terms);
     let aggregate = aggregates
         .iter()
         .find(|g| g.0 == e.task.group)
@@ -166,6 +196,11 @@ fn job(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]
             direction(o, &whole, 0, terms, plus, aggregate.iter().sum());
         });
     }
+}
+
+/// fio adds up the runtimes of a group's members; so a share of CPU is one of a thread.
+fn usage(o: &mut Object, e: &Entry<'_>) {
+    let m = &e.measure;
     let ms = m.runtime_ms();
     let share = |us: u64| {
         if ms == 0 {
@@ -174,19 +209,23 @@ fn job(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]
             us as f64 / 10.0 / ms as f64 / e.members as f64
         }
     };
-    // fio adds up the runtimes of a group's members; so a share of CPU is one of a thread.
     o.int("job_runtime", ms * e.members as u64);
     o.float("usr_cpu", share(m.usage.user_us));
     o.float("sys_cpu", share(m.usage.system_us));
     o.int("ctx", m.usage.switches);
     o.int("majf", m.usage.major_faults);
     o.int("minf", m.usage.minor_faults);
-    const DEPTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
-    const SIZES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
+}
+
+/// Shares of depths, of batches and of latencies.
+fn distributions(o: &mut Object, m: &Measure) {
+    const NAMES: [&str; 12] = [
+        "2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000",
+    ];
     for (key, names, counts) in [
-        ("iodepth_level", DEPTHS, &m.batches.depth),
-        ("iodepth_submit", SIZES, &m.batches.submitted),
-        ("iodepth_complete", SIZES, &m.batches.completed),
+        ("iodepth_level", bins::DEPTHS, &m.batches.depth),
+        ("iodepth_submit", bins::BATCHES, &m.batches.submitted),
+        ("iodepth_complete", bins::BATCHES, &m.batches.completed),
     ] {
         o.object(key, |o| {
             for (k, v) in names.iter().zip(bins::shares(counts)) {
@@ -195,9 +234,6 @@ fn job(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]
         });
     }
     let spread = bins::distribution(m.totals.iter().take(3).flatten().map(|t| &t.service));
-    const NAMES: [&str; 12] = [
-        "2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000",
-    ];
     for (key, from, count) in [
         ("latency_ns", 0, 10),
         ("latency_us", 10, 10),
@@ -209,32 +245,6 @@ fn job(o: &mut Object, e: &Entry<'_>, plus: bool, aggregates: &[(u32, [f64; 3])]
             }
         });
     }
-    if terms.continue_on_error {
-        o.int("total_err", m.errors);
-        o.int("first_error", u64::from(m.error.unsigned_abs()));
-    }
-    let (target, percentile, window) = terms.latency;
-    o.int(
-        "latency_depth",
-        if m.latency_depth > 0 {
-            m.latency_depth
-        } else {
-            u64::from(terms.depth)
-        },
-    );
-    o.int("latency_target", target);
-    o.float("latency_percentile", percentile);
-    o.int("latency_window", window);
-    if let Some(blocks) = &m.lifetimes {
-        lifetimes(o, blocks, &terms.percentiles);
-    }
-    if let Some(s) = &m.steady {
-        o.object("steadystate", |o| steady(o, s));
-    }
-    if !terms.description.is_empty() {
-        o.text("desc", &terms.description);
-    }
-    o.object("fathom", |o| extra(o, m));
 }
 
 /// How often blocks were trimmed; nothing where none was touched.

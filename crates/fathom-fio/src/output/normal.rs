@@ -123,10 +123,7 @@ fn entry(out: &mut String, e: &Entry<'_>, all: &[Entry<'_>], r: &Results<'_>) {
     let terms = &e.task.shape.terms;
     if m.totals.iter().take(3).flatten().all(|t| t.ios == 0) {
         // Like fio, nothing of a job that did nothing; but what stands against it.
-        for flag in m.jobs.iter().flat_map(|j| &j.flags) {
-            let _ = writeln!(out, "  fathom: {}; {}", flag.detail, flag.remedy);
-        }
-        return;
+        return flags(out, m);
     }
     let error = match m.error {
         0 => String::new(),
@@ -163,44 +160,8 @@ fn entry(out: &mut String, e: &Entry<'_>, all: &[Entry<'_>], r: &Results<'_>) {
     }
     spread(out, m);
     sync(out, m, terms);
-    let ms = m.runtime_ms();
-    let share = |us: u64| us as f64 / 10.0 / (ms.max(1) * e.members as u64) as f64;
-    let _ = writeln!(
-        out,
-        "  cpu          : usr={:.2}%, sys={:.2}%, ctx={}, majf={}, minf={}",
-        share(m.usage.user_us),
-        share(m.usage.system_us),
-        m.usage.switches,
-        m.usage.major_faults,
-        m.usage.minor_faults
-    );
-    const DEPTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
-    const SIZES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
-    for (label, names, counts) in [
-        ("  IO depths    ", DEPTHS, &m.batches.depth),
-        ("     submit    ", SIZES, &m.batches.submitted),
-        ("     complete  ", SIZES, &m.batches.completed),
-    ] {
-        let list: Vec<String> = names
-            .iter()
-            .zip(bins::shares(counts))
-            .map(|(k, v)| format!("{k}={v:.1}%"))
-            .collect();
-        let _ = writeln!(out, "{label}: {}", list.join(", "));
-    }
-    let get = |d: usize, f: fn(&crate::Totals) -> u64| m.totals[d].as_deref().map_or(0, f);
-    let _ = writeln!(
-        out,
-        "     issued rwts: total={},{},{},{} short={},{},{},0 dropped={},0,0,0",
-        m.issued(0),
-        m.issued(1),
-        m.issued(2),
-        get(3, |t| t.ios),
-        get(0, |t| t.short),
-        get(1, |t| t.short),
-        get(2, |t| t.short),
-        m.dropped,
-    );
+    cpu(out, e);
+    batches(out, m);
     if terms.continue_on_error {
         let _ = writeln!(
             out,
@@ -225,6 +186,55 @@ fn entry(out: &mut String, e: &Entry<'_>, all: &[Entry<'_>], r: &Results<'_>) {
     if let Some(s) = &m.steady {
         steady(out, s, terms);
     }
+    flags(out, m);
+}
+
+fn cpu(out: &mut String, e: &Entry<'_>) {
+    let m = &e.measure;
+    let ms = m.runtime_ms();
+    let share = |us: u64| us as f64 / 10.0 / (ms.max(1) * e.members as u64) as f64;
+    let _ = writeln!(
+        out,
+        "  cpu          : usr={:.2}%, sys={:.2}%, ctx={}, majf={}, minf={}",
+        share(m.usage.user_us),
+        share(m.usage.system_us),
+        m.usage.switches,
+        m.usage.major_faults,
+        m.usage.minor_faults
+    );
+}
+
+/// Depths and batches, and how many I/Os there were.
+fn batches(out: &mut String, m: &Measure) {
+    for (label, names, counts) in [
+        ("  IO depths    ", bins::DEPTHS, &m.batches.depth),
+        ("     submit    ", bins::BATCHES, &m.batches.submitted),
+        ("     complete  ", bins::BATCHES, &m.batches.completed),
+    ] {
+        let list: Vec<String> = names
+            .iter()
+            .zip(bins::shares(counts))
+            .map(|(k, v)| format!("{k}={v:.1}%"))
+            .collect();
+        let _ = writeln!(out, "{label}: {}", list.join(", "));
+    }
+    let get = |d: usize, f: fn(&crate::Totals) -> u64| m.totals[d].as_deref().map_or(0, f);
+    let _ = writeln!(
+        out,
+        "     issued rwts: total={},{},{},{} short={},{},{},0 dropped={},0,0,0",
+        m.issued(0),
+        m.issued(1),
+        m.issued(2),
+        get(3, |t| t.ios),
+        get(0, |t| t.short),
+        get(1, |t| t.short),
+        get(2, |t| t.short),
+        m.dropped,
+    );
+}
+
+/// What stands against it.
+fn flags(out: &mut String, m: &Measure) {
     for flag in m.jobs.iter().flat_map(|j| &j.flags) {
         let _ = writeln!(out, "  fathom: {}; {}", flag.detail, flag.remedy);
     }

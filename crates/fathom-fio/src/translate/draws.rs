@@ -107,8 +107,7 @@ pub(super) fn fixed_seeds(s: &Section) -> Result<bool, FioError> {
         .and_then(|m| m.parse::<u32>().ok());
     match minor {
         Some(minor) => Ok(minor < 35 && s.flag("randrepeat", true)),
-        None => Err(FioError::value(
-            &s.name,
+        None => Err(s.invalid(
             "randseed",
             format!("{SEEDS}={version} is no version of fio: expected one such as 3.33"),
         )),
@@ -160,11 +159,7 @@ pub(super) fn sizes(s: &Section) -> Result<[Sizes; 3], FioError> {
         {
             return Ok(three);
         }
-        return Err(FioError::value(
-            &s.name,
-            "bssplit",
-            "expected sizes with shares such as 4k/60:64k/40",
-        ));
+        return Err(s.invalid("bssplit", "expected sizes with shares such as 4k/60:64k/40"));
     }
     if let Some(text) = s.get("bsrange") {
         let parts: Vec<Sizes> = text
@@ -176,7 +171,7 @@ pub(super) fn sizes(s: &Section) -> Result<[Sizes; 3], FioError> {
             })
             .collect();
         return three(&parts)
-            .ok_or_else(|| FioError::value(&s.name, "bsrange", "expected a range such as 4k-64k"));
+            .ok_or_else(|| s.invalid("bsrange", "expected a range such as 4k-64k"));
     }
     let values = s.per_direction("bs").unwrap_or([4096; 3]);
     Ok(values.map(|v| Sizes::One(if v == 0 { 4096 } else { v })))
@@ -184,7 +179,7 @@ pub(super) fn sizes(s: &Section) -> Result<[Sizes; 3], FioError> {
 
 pub(super) fn draws(s: &Section) -> Result<[Draw; 3], FioError> {
     let text = s.get("random_distribution").unwrap_or("random");
-    let bad = |m: String| FioError::value(&s.name, "random_distribution", m);
+    let bad = |m: String| s.invalid("random_distribution", m);
     let (word, rest) = text.split_once(':').unwrap_or((text, ""));
     let one = |dist: String, center: Option<&str>| -> Result<[Draw; 3], FioError> {
         // Nothing is added to the mean where no width is given.

@@ -40,8 +40,7 @@ impl Errors {
         for (list, into) in lists.zip(&mut ignored) {
             for word in list.split(':').map(str::trim).filter(|w| !w.is_empty()) {
                 into.push(number(word).ok_or_else(|| {
-                    FioError::value(
-                        &s.name,
+                    s.invalid(
                         "ignore_error",
                         format!(
                             "'{word}' is not an error: expected a number, or one such as ENOSPC"

@@ -20,7 +20,7 @@ pub(super) fn block_sizes(s: &Section, recipe: &Recipe) -> Result<BlockSizes, Fi
     // Their rules are those of fathom's own jobs.
     let text: Vec<String> = all.iter().map(|(n, w)| format!("{n}:{w}")).collect();
     let sizes: Result<BlockSizes, String> = text.join(",").parse();
-    sizes.map_err(|e| FioError::value(&s.name, "bs", e))
+    sizes.map_err(|e| s.invalid("bs", e))
 }
 
 /// Offsets of a random job that fathom's own form says.

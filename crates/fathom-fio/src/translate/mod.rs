@@ -154,8 +154,8 @@ pub struct ControlGroup {
 
 impl ControlGroup {
     fn of(s: &Section) -> Option<Self> {
-        let weight = s.number("cgroup_weight").filter(|w| *w > 0);
-        let name = s.get("cgroup").filter(|c| !c.is_empty());
+        let weight = s.positive("cgroup_weight");
+        let name = s.text("cgroup");
         // As in fio a weight alone makes a group of the job's name.
         let name = name.or(weight.map(|_| s.name.as_str()))?;
         Some(Self {
@@ -394,24 +394,12 @@ pub const FOR_EVER: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 impl Shape {
     /// Makes the shape of one clone of a section.
     pub(crate) fn of(s: &Section, clone: u32) -> Result<Self, FioError> {
-        let fate = s.engine_fate();
-        if fate == EngineFate::Missing {
-            return Err(missing(s));
-        }
+        let fate = served(s)?;
         let (ignored, accepted) = unserved(s);
         let fake = matches!(fate, EngineFate::Null | EngineFate::Apart);
         // Objects have their places in their names.
         let apart = fate == EngineFate::Apart && s.engine() != "http";
-        let mut recipe = recipe::Recipe::of(s, fake, apart)?;
-        let own = Own::of(s, clone, || place::paths(s, clone, recipe.files))?;
-        if let (Some(Own::Net(_)), Some(check)) = (&own, &mut recipe.check) {
-            // What was sent cannot be read back here: the other end verifies it.
-            check.read_back = false;
-        }
-        let replay = replayed(s, clone, &recipe)?;
-        if let Some(r) = &replay {
-            recipe.does = r.does;
-        }
+        let (recipe, own, replay) = load(s, clone, fake, apart)?;
         let (logs, errors) = (place::logs(s), Errors::of(s)?);
         let known = Known {
             recipe: &recipe,
@@ -424,40 +412,30 @@ impl Shape {
             depth: spec::depth(s)?,
         };
         let spec = known.spec(s, clone)?;
-        let mut places = place::places(s, clone, fate, recipe.files)?;
-        if let Some(r) = &replay
-            && !fake
-        {
-            places = place::replayed(s, r);
-        }
-        let first = places.remove(0);
+        let places = place::places(s, clone, fate, recipe.files)?;
+        let mut more = match &replay {
+            Some(r) if !fake => place::replayed(s, r),
+            _ => places,
+        };
+        let first = more.remove(0);
         excluded(s, &recipe, &spec)?;
         let computes = known.computes(s);
         let zone = recipe.zoned.map(|z| z.size);
-        let offset = match place::end_of_file(s, &first, places.len())? {
-            Some(end) => Extent::Bytes(end),
-            None => Extent::of(s, "offset", zone)?.or_none(),
-        };
+        let offset = offset(s, zone, place::end_of_file(s, &first, more.len())?)?;
+        let calls = own.as_ref().is_some_and(Own::only_calls);
         let terms = terms(s, known, own.as_ref())?;
         Ok(Self {
             place: first,
             steady: crate::Steady::of(s)?,
-            more: places,
+            more,
             base: place::base(s, clone),
             replay: replay.map(std::sync::Arc::new),
-            file_size: draws::span(s, "filesize")
-                .filter(|s| s.0 > 0 && !own.as_ref().is_some_and(Own::only_calls)),
+            file_size: draws::span(s, "filesize").filter(|s| s.0 > 0 && !calls),
             size: size(Extent::of(s, "size", zone)?, own.as_ref(), computes),
-            io_size: match s.quantity("io_size") {
-                None | Some(Quantity::Plain(0)) => None,
-                _ => Some(Extent::of(s, "io_size", zone)?),
-            },
+            io_size: io_size(s, zone)?,
             offset,
             offset_increment: Extent::of(s, "offset_increment", zone)?.or_none(),
-            offset_align: s
-                .number("offset_align")
-                .filter(|n| *n > 0)
-                .unwrap_or(spec.bs.min().0),
+            offset_align: s.positive("offset_align").unwrap_or(spec.bs.min().0),
             working_set: pace::working_set(s),
             loops: s.number("loops").unwrap_or(1).max(1),
             time_based: computes || s.flag("time_based", false) && spec.time.is_some(),
@@ -465,10 +443,7 @@ impl Shape {
             lockmem: s.number("lockmem").unwrap_or(0),
             ramp_size: s.number("ramp_size").unwrap_or(0),
             group: ControlGroup::of(s),
-            scheduler: s
-                .get("ioscheduler")
-                .filter(|n| !n.is_empty() && !fake)
-                .map(str::to_owned),
+            scheduler: s.text("ioscheduler").filter(|_| !fake).map(str::to_owned),
             computes,
             exit_on_io_done: s.flag("exit_on_io_done", false),
             sync_at_end: spec.rw.writes()
@@ -484,8 +459,7 @@ impl Shape {
             thread: ThreadTerms::of(s)?,
             rate_min: pace::rate_min(s, &spec),
             sync_fs_at_end: s.flag("end_syncfs", false),
-            commands: ["exec_prerun", "exec_postrun"]
-                .map(|n| s.get(n).filter(|c| !c.is_empty()).map(str::to_owned)),
+            commands: ["exec_prerun", "exec_postrun"].map(|n| s.text(n).map(str::to_owned)),
             random_seed: !s.flag("randrepeat", true) && !s.has("randseed"),
             fixed_seeds: draws::fixed_seeds(s)?,
             logs,
@@ -500,9 +474,33 @@ impl Shape {
     }
 }
 
-/// An engine that is not here.
-fn missing(s: &Section) -> FioError {
-    FioError::unsupported(
+/// How its I/Os are drawn, the engine that does them itself, and those that are replayed.
+fn load(
+    s: &Section,
+    clone: u32,
+    fake: bool,
+    apart: bool,
+) -> Result<(recipe::Recipe, Option<Own>, Option<Replay>), FioError> {
+    let mut recipe = recipe::Recipe::of(s, fake, apart)?;
+    let own = Own::of(s, clone, || place::paths(s, clone, recipe.files))?;
+    if let (Some(Own::Net(_)), Some(check)) = (&own, &mut recipe.check) {
+        // What was sent cannot be read back here: the other end verifies it.
+        check.read_back = false;
+    }
+    let replay = replayed(s, clone, &recipe)?;
+    if let Some(r) = &replay {
+        recipe.does = r.does;
+    }
+    Ok((recipe, own, replay))
+}
+
+/// How its engine is served; refuses one that is not here.
+fn served(s: &Section) -> Result<EngineFate, FioError> {
+    let fate = s.engine_fate();
+    if fate != EngineFate::Missing {
+        return Ok(fate);
+    }
+    Err(FioError::unsupported(
         &s.name,
         &format!("ioengine={}", s.get("ioengine").unwrap_or("psync")),
         match s.engine() {
@@ -515,7 +513,7 @@ fn missing(s: &Section) -> FioError {
             }
             _ => "fathom fio --enghelp lists those that are",
         },
-    )
+    ))
 }
 
 /// Options that are not served, and those that change nothing that is measured, with the reason.
@@ -552,7 +550,7 @@ fn replayed(s: &Section, clone: u32, recipe: &recipe::Recipe) -> Result<Option<R
     let align = s.number("replay_align").unwrap_or(0);
     Replay::read(log.unwrap_or(list).as_ref(), scale, align, &skip)
         .map(Some)
-        .map_err(|e| FioError::value(&s.name, "read_iolog", e.to_string()))
+        .map_err(|e| s.invalid("read_iolog", e.to_string()))
 }
 
 /// Refuses options that exclude each other.
@@ -560,20 +558,31 @@ fn excluded(s: &Section, recipe: &recipe::Recipe, spec: &JobSpec) -> Result<(), 
     let writes = recipe.does[1] || recipe.does[2];
     let again = s.flag("time_based", false) || s.number("loops").unwrap_or(1) > 1;
     if recipe.anew && !writes && again {
-        return Err(FioError::value(
-            &s.name,
+        return Err(s.invalid(
             "unlink_each_loop",
             "the file is gone when its second pass reads it: leave one of the two out",
         ));
     }
     if spec.ramp > Nanos::ZERO && s.number("ramp_size").unwrap_or(0) > 0 {
-        return Err(FioError::value(
-            &s.name,
-            "ramp_size",
-            "it excludes ramp_time: choose one",
-        ));
+        return Err(s.invalid("ramp_size", "it excludes ramp_time: choose one"));
     }
     Ok(())
+}
+
+/// Start of the range: the end of the file (`end`) where the job appends to it.
+fn offset(s: &Section, zone: Option<u64>, end: Option<u64>) -> Result<Extent, FioError> {
+    match end {
+        Some(end) => Ok(Extent::Bytes(end)),
+        None => Extent::of(s, "offset", zone).map(Extent::or_none),
+    }
+}
+
+/// The amount, where it differs from the range.
+fn io_size(s: &Section, zone: Option<u64>) -> Result<Option<Extent>, FioError> {
+    match s.quantity("io_size") {
+        None | Some(Quantity::Plain(0)) => Ok(None),
+        _ => Extent::of(s, "io_size", zone).map(Some),
+    }
 }
 
 /// The range, where one of these needs none.

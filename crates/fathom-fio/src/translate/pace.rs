@@ -32,7 +32,7 @@ pub(super) fn durability(s: &Section, spec: &mut JobSpec) -> Result<(), FioError
 
 /// `wait_before,write:8`: the kernel's flags, and after how many writes.
 fn sync_file_range(s: &Section) -> Result<(u8, u32), FioError> {
-    let Some(text) = s.get("sync_file_range").filter(|t| !t.is_empty()) else {
+    let Some(text) = s.text("sync_file_range") else {
         return Ok((0, 0));
     };
     let (words, every) = text.split_once(':').unwrap_or((text, "1"));
@@ -47,8 +47,7 @@ fn sync_file_range(s: &Section) -> Result<(u8, u32), FioError> {
         .try_fold(0, |all, word| Some(all | flag(word)?));
     flags.zip(every.trim().parse().ok()).ok_or_else(|| {
         let expected = "expected wait_before, write, wait_after, with commas between and :N behind";
-        FioError::value(
-            &s.name,
+        s.invalid(
             "sync_file_range",
             format!("'{text}' is not possible: {expected}"),
         )
@@ -125,8 +124,7 @@ pub(super) fn busy(s: &Section) -> Result<Option<(Nanos, Nanos)>, FioError> {
     }
     let load = s.number("cpuload").unwrap_or(0).min(100);
     if load == 0 {
-        return Err(FioError::value(
-            &s.name,
+        return Err(s.invalid(
             "cpuload",
             "cpuio needs the share of time in which a processor is kept busy, such as cpuload=50",
         ));
@@ -143,7 +141,7 @@ pub(super) fn rate_min(s: &Section, spec: &JobSpec) -> Option<([f64; 3], Nanos)>
     let ios = s
         .per_direction("rate_iops_min")
         .map(|v| v.map(|n| n as f64 * spec.bs.min().0 as f64));
-    let cycle = s.number("rate_cycle").filter(|c| *c > 0).unwrap_or(1000);
+    let cycle = s.positive("rate_cycle").unwrap_or(1000);
     bytes
         .or(ios)
         .filter(|v| v.iter().any(|n| *n > 0.0))
@@ -169,9 +167,7 @@ pub(super) fn content(s: &Section, spec: &mut JobSpec) {
 
 /// Compressible and other bytes alternate in so many.
 pub(super) fn compress_chunk(s: &Section) -> u64 {
-    s.number("buffer_compress_chunk")
-        .filter(|n| *n > 0)
-        .unwrap_or(512)
+    s.positive("buffer_compress_chunk").unwrap_or(512)
 }
 
 /// Share of the size from which duplicates are taken, percent (`dedupe_mode=working_set`).
@@ -189,8 +185,7 @@ pub(super) fn cpus(s: &Section, clone: u32) -> Result<Vec<u32>, FioError> {
         for part in text.split(',').filter(|p| !p.is_empty()) {
             let (a, b) = part.split_once('-').unwrap_or((part, part));
             let bad = || {
-                FioError::value(
-                    &s.name,
+                s.invalid(
                     "cpus_allowed",
                     format!("'{part}' is not a processor: expected 0 or 0-3"),
                 )

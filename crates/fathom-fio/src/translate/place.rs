@@ -85,8 +85,7 @@ pub(super) fn left_out(s: &Section) -> Result<Vec<Op>, FioError> {
             "write" => Ok(Op::Write),
             "trim" => Ok(Op::Trim),
             "sync" => Ok(Op::Sync),
-            _ => Err(FioError::value(
-                &s.name,
+            _ => Err(s.invalid(
                 "replay_skip",
                 format!("'{word}' is not possible: expected read, write, trim, sync"),
             )),
@@ -145,8 +144,7 @@ pub(super) fn paths(s: &Section, clone: u32, files: u64) -> Result<Vec<PathBuf>,
     let directory = (!directories.is_empty())
         .then(|| PathBuf::from(&directories[clone as usize % directories.len()]));
     let format = s
-        .get("filename_format")
-        .filter(|f| !f.is_empty())
+        .text("filename_format")
         .unwrap_or("$jobname.$jobnum.$filenum");
     let named = std::path::Path::new(job);
     if names.is_empty() && files == 1 && named.exists() && !named.is_file() && !named.is_dir() {
@@ -175,10 +173,10 @@ pub(super) fn paths(s: &Section, clone: u32, files: u64) -> Result<Vec<PathBuf>,
 
 /// A directory that was named must have files.
 fn check_opendir(s: &Section) -> Result<(), FioError> {
-    let Some(name) = s.get("opendir").filter(|d| !d.is_empty()) else {
+    let Some(name) = s.text("opendir") else {
         return Ok(());
     };
-    let bad = |why: String| Err(FioError::value(&s.name, "opendir", why));
+    let bad = |why: String| Err(s.invalid("opendir", why));
     match files_below(Path::new(name)) {
         Ok(files) if files.is_empty() => bad(format!("'{name}' holds no files")),
         Ok(_) => Ok(()),
@@ -188,7 +186,7 @@ fn check_opendir(s: &Section) -> Result<(), FioError> {
 
 /// Files that a log names, or the one that takes their place.
 pub(super) fn replayed(s: &Section, log: &crate::feed::replay::Replay) -> Vec<Place> {
-    match s.get("replay_redirect").filter(|r| !r.is_empty()) {
+    match s.text("replay_redirect") {
         Some(name) => vec![Place::Path(PathBuf::from(name)); log.files.len()],
         None => log.files.iter().cloned().map(Place::Path).collect(),
     }

@@ -50,7 +50,7 @@ impl Priorities {
     pub(super) fn of(s: &Section) -> Result<Option<Self>, FioError> {
         let three = |name: &str| s.per_direction(name);
         let percent = three("cmdprio_percentage").unwrap_or([0; 3]);
-        let text = s.get("cmdprio_bssplit").filter(|t| !t.is_empty());
+        let text = s.text("cmdprio_bssplit");
         if percent == [0; 3] && text.is_none() {
             return Ok(None);
         }
@@ -67,9 +67,7 @@ impl Priorities {
                 let part = parts.get(i).or(parts.first()).copied().unwrap_or("");
                 for entry in part.split(':').filter(|e| !e.is_empty()) {
                     list.push(one(entry, priority[i], s.kb_base()).ok_or_else(|| {
-                        FioError::value(
-                            &s.name,
-                            "cmdprio_bssplit",
+                        s.invalid("cmdprio_bssplit",
                             format!("'{entry}' is not possible: expected SIZE/PERCENT or SIZE/PERCENT/CLASS/LEVEL, such as 64k/25/1/1"),
                         )
                     })?);

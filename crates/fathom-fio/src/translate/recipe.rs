@@ -31,12 +31,34 @@ pub(crate) enum Generator {
     ShiftRegister,
 }
 
+impl Generator {
+    fn of(s: &Section) -> Self {
+        match s.get("random_generator") {
+            None => Self::Unasked,
+            Some("lfsr") => Self::ShiftRegister,
+            Some("tausworthe64") => Self::Wide,
+            Some(_) => Self::Narrow,
+        }
+    }
+}
+
 /// Zones of a strided job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Strided {
     pub(crate) size: u64,
     pub(crate) range: u64,
     pub(crate) skip: u64,
+}
+
+impl Strided {
+    fn of(s: &Section) -> Option<Self> {
+        let size = s.number("zonesize").unwrap_or(0);
+        (s.get("zonemode") == Some("strided")).then(|| Self {
+            size,
+            range: s.positive("zonerange").unwrap_or(size),
+            skip: s.number("zoneskip").unwrap_or(0),
+        })
+    }
 }
 
 /// Which file next.
@@ -58,6 +80,16 @@ pub(crate) struct Flow {
     pub(crate) sleep: Nanos,
 }
 
+impl Flow {
+    fn of(s: &Section) -> Option<Self> {
+        s.positive("flow").map(|weight| Self {
+            id: s.number("flow_id").unwrap_or(0),
+            weight,
+            sleep: Nanos(s.number("flow_sleep").unwrap_or(0).saturating_mul(1000)),
+        })
+    }
+}
+
 /// The depth is sought at which latency stays below a target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LatencyTarget {
@@ -69,6 +101,100 @@ pub(crate) struct LatencyTarget {
     pub(crate) percentile: f64,
     /// Go on at the depth that was found.
     pub(crate) run: bool,
+}
+
+impl LatencyTarget {
+    fn of(s: &Section) -> Option<Self> {
+        let time = |name| s.nanos(name).filter(|t| *t > 0).map(Nanos);
+        let percentile = s.get("latency_percentile").and_then(value::float);
+        time("latency_target").map(|target| Self {
+            target,
+            window: time("latency_window").unwrap_or(Nanos(100_000_000)),
+            percentile: percentile.unwrap_or(100.0),
+            run: s.flag("latency_run", false),
+        })
+    }
+}
+
+/// Time without I/O between I/Os.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Think {
+    /// 0 where a plain job thinks, or nobody does.
+    pub(crate) time: Nanos,
+    /// After so many I/Os.
+    pub(crate) blocks: u64,
+    /// Part of the time in which the processor is kept busy.
+    pub(crate) spin: Nanos,
+    /// Think after so much time of I/O; 0 for after so many blocks alone.
+    pub(crate) io_time: Nanos,
+}
+
+impl Think {
+    fn of(s: &Section) -> Result<Self, FioError> {
+        let nanos = |name| Nanos(s.nanos(name).unwrap_or(0));
+        let io_time = nanos("thinktime_iotime");
+        let given = (nanos("thinktime"), nanos("thinktime_spin"));
+        let (time, spin) = pace::busy(s)?.unwrap_or(given);
+        Ok(Self {
+            time,
+            // With a time of I/O, blocks count only where they are asked for.
+            blocks: match s.number("thinktime_blocks") {
+                None if io_time > Nanos::ZERO => u64::MAX,
+                n => n.unwrap_or(1).max(1),
+            },
+            spin: spin.min(time),
+            io_time,
+        })
+    }
+
+    /// Whether a plain job cannot think like this.
+    fn is_busy(&self) -> bool {
+        self.spin > Nanos::ZERO || self.io_time > Nanos::ZERO
+    }
+}
+
+/// What `rw` says.
+struct Access {
+    /// Reads, writes, trims.
+    does: [bool; 3],
+    pairs: bool,
+    random: bool,
+    run_length: u64,
+    hole: i64,
+}
+
+impl Access {
+    fn of(s: &Section) -> Result<Self, FioError> {
+        let text = s.get("rw").unwrap_or("read");
+        let (word, tail) = text.split_once(':').unwrap_or((text, ""));
+        let mut access = Self {
+            does: match word.trim_start_matches("rand") {
+                "read" => [true, false, false],
+                "write" => [false, true, false],
+                "trim" => [false, false, true],
+                "trimwrite" => [false, true, true],
+                _ => [true, true, false],
+            },
+            pairs: word.ends_with("trimwrite"),
+            random: word.starts_with("rand"),
+            run_length: 1,
+            hole: 0,
+        };
+        if tail.is_empty() {
+            return Ok(access);
+        }
+        match value::number(tail, s.kb_base()) {
+            Some(Quantity::Plain(n)) if access.random && n >= 0 => {
+                access.run_length = n.max(1) as u64;
+            }
+            Some(Quantity::Plain(n)) if !access.random => access.hole = n,
+            _ => {
+                let expected = "expected a number of I/Os, or a distance";
+                return Err(s.invalid("rw", format!("'{tail}' is not possible: {expected}")));
+            }
+        }
+        Ok(access)
+    }
 }
 
 /// How the feed draws the I/O of one section.
@@ -107,12 +233,7 @@ pub(crate) struct Recipe {
     /// Compressible share of written data in percent, and the chunks in which it alternates with other data.
     pub(crate) compress: Option<(u64, u64)>,
     pub(crate) check: Option<Check>,
-    pub(crate) think: Nanos,
-    pub(crate) think_blocks: u64,
-    /// Part of the think time in which the processor is kept busy.
-    pub(crate) think_spin: Nanos,
-    /// Think after so much time of I/O; 0 for after so many blocks alone.
-    pub(crate) think_io_time: Nanos,
+    pub(crate) think: Think,
     /// Reads, writes and trims that take longer end the job; 0 for any time.
     pub(crate) max_latency: [Nanos; 3],
     /// Priorities of single I/Os.
@@ -160,141 +281,48 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// `fake`: an engine that moves no data; `apart`: one that has no use for places.
     pub(crate) fn of(s: &Section, fake: bool, apart: bool) -> Result<Self, FioError> {
-        let text = s.get("rw").unwrap_or("read");
-        let (word, tail) = text.split_once(':').unwrap_or((text, ""));
-        let random = word.starts_with("rand");
-        let pairs = word.ends_with("trimwrite");
-        let does = match word.trim_start_matches("rand") {
-            "read" => [true, false, false],
-            "write" => [false, true, false],
-            "trim" => [false, false, true],
-            "trimwrite" => [false, true, true],
-            _ => [true, true, false],
-        };
-        let bad_tail = || {
-            FioError::value(
-                &s.name,
-                "rw",
-                format!("'{tail}' is not possible: expected a number of I/Os, or a distance"),
-            )
-        };
-        let (mut run_length, mut hole) = (1, 0);
-        if !tail.is_empty() {
-            match value::number(tail, s.kb_base()) {
-                Some(Quantity::Plain(n)) if random => {
-                    run_length = u64::try_from(n).map_err(|_| bad_tail())?.max(1)
-                }
-                Some(Quantity::Plain(n)) => hole = n,
-                _ => return Err(bad_tail()),
-            }
-        }
+        let access = Access::of(s)?;
+        let (does, random) = (access.does, access.random);
         let sizes = sizes(s)?;
-        let align = s.per_direction("ba").map_or_else(
-            || [0, 1, 2].map(|i: usize| sizes[i].min()),
-            |a| [0, 1, 2].map(|i: usize| if a[i] > 0 { a[i] } else { sizes[i].min() }),
-        );
-        let percent_random = s.per_direction("percentage_random").unwrap_or([100; 3]);
+        let align = alignment(s, &sizes);
         let draw = draws(s)?;
         let map = random
             && !s.flag("norandommap", false)
             && matches!(draw[0], Draw::By(Distribution::Uniform, _))
             // As in fio, another alignment than the block size turns the map off.
             && (0..3).all(|i| align[i] == sizes[i].min());
-        let strided = match s.get("zonemode") {
-            Some("strided") => {
-                let size = s.number("zonesize").unwrap_or(0);
-                Some(Strided {
-                    size,
-                    range: s.number("zonerange").filter(|r| *r > 0).unwrap_or(size),
-                    skip: s.number("zoneskip").unwrap_or(0),
-                })
-            }
-            _ => None,
-        };
-        let pattern = |option: &str| -> Result<Option<Pattern>, FioError> {
-            s.get(option)
-                .filter(|t| !t.is_empty())
-                .map(|t| Pattern::parse(t).map_err(|e| FioError::value(&s.name, option, e)))
-                .transpose()
-        };
-        let named = match s.get("filename") {
-            Some(f) if f.starts_with("sim:") => 0,
-            _ => s.file_names().len() as u64,
-        };
-        let files = s.number("nrfiles").unwrap_or(1).max(named).max(1);
+        let files = files(s);
         let zoned = super::zoned::of(s)?;
-        let service = service(s);
-        let time = |name: &str| Nanos(s.nanos(name).unwrap_or(0));
-        let think_io_time = time("thinktime_iotime");
-        let given = (time("thinktime"), time("thinktime_spin"));
-        let (think, spin) = pace::busy(s)?.unwrap_or(given);
-        let busy_think = think_io_time > Nanos::ZERO || spin > Nanos::ZERO;
+        let mut think = Think::of(s)?;
         let rated = |n: &str| s.per_direction(n).is_some_and(|v| v.iter().any(|r| *r > 0));
         let has_rate = rated("rate") || rated("rate_iops");
-        let rates = rates_by_bytes(s, does, &sizes);
-        let check = check(s, pattern("verify_pattern")?)?;
-        let flow = s.number("flow").filter(|w| *w > 0).map(|weight| Flow {
-            id: s.number("flow_id").unwrap_or(0),
-            weight,
-            sleep: Nanos(s.number("flow_sleep").unwrap_or(0).saturating_mul(1000)),
-        });
-        let latency = s
-            .nanos("latency_target")
-            .filter(|t| *t > 0)
-            .map(|t| LatencyTarget {
-                target: Nanos(t),
-                window: Nanos(
-                    s.nanos("latency_window")
-                        .filter(|w| *w > 0)
-                        .unwrap_or(100_000_000),
-                ),
-                percentile: s
-                    .get("latency_percentile")
-                    .and_then(value::float)
-                    .unwrap_or(100.0),
-                run: s.flag("latency_run", false),
-            });
-        let text_of = |n: &str| s.get(n).filter(|t| !t.is_empty()).map(str::to_owned);
+        let check = check(s, pattern(s, "verify_pattern")?)?;
+        let flow = Flow::of(s);
+        if !(has_rate || check.is_some() || flow.is_some() || think.is_busy() || zoned.is_some()) {
+            think.time = Nanos::ZERO;
+        }
         let mut recipe = Self {
             does,
-            pairs,
+            pairs: access.pairs,
             random,
-            run_length,
+            run_length: access.run_length,
             identical: s.get("rw_sequencer") == Some("identical"),
-            hole,
-            percent_random,
+            hole: access.hole,
+            percent_random: s.per_direction("percentage_random").unwrap_or([100; 3]),
             map,
-            generator: match s.get("random_generator") {
-                None => Generator::Unasked,
-                Some("lfsr") => Generator::ShiftRegister,
-                Some("tausworthe64") => Generator::Wide,
-                Some(_) => Generator::Narrow,
-            },
+            generator: Generator::of(s),
             repeats: s.flag("randrepeat", true) && !s.has("randseed"),
             loops: s.number("loops").unwrap_or(1) > 1,
-            strided,
+            strided: Strided::of(s),
             read_share: read_share(s),
-            service,
+            service: service(s),
             files,
-            open_files: s.number("openfiles").filter(|n| *n > 0).unwrap_or(files),
-            pattern: pattern("buffer_pattern")?,
+            open_files: s.positive("openfiles").unwrap_or(files),
+            pattern: pattern(s, "buffer_pattern")?,
             compress: s
-                .number("buffer_compress_percentage")
-                .filter(|p| *p > 0)
+                .positive("buffer_compress_percentage")
                 .map(|p| (p.min(100), pace::compress_chunk(s))),
-            think: if has_rate || check.is_some() || flow.is_some() || busy_think || zoned.is_some()
-            {
-                think
-            } else {
-                Nanos::ZERO
-            },
-            // With a time of I/O, blocks count only where they are asked for.
-            think_blocks: match s.number("thinktime_blocks") {
-                None if think_io_time > Nanos::ZERO => u64::MAX,
-                n => n.unwrap_or(1).max(1),
-            },
-            think_spin: spin.min(think),
-            think_io_time,
+            think,
             max_latency: max_latency(s),
             priorities: super::priority::Priorities::of(s)?,
             thread_priority: super::priority::of_thread(s),
@@ -306,13 +334,13 @@ impl Recipe {
             lifetimes: s.flag("block_error_percentiles", false),
             anew: s.flag("unlink_each_loop", false),
             dump: s.flag("verify_dump", false),
-            rates,
+            rates: rates_by_bytes(s, does, &sizes),
             skips_missed: skips_missed(s),
             serial: s.flag("serialize_overlap", false),
             flow,
-            latency,
-            read_log: text_of("read_iolog"),
-            write_log: text_of("write_iolog"),
+            latency: LatencyTarget::of(s),
+            read_log: s.text("read_iolog").map(str::to_owned),
+            write_log: s.text("write_iolog").map(str::to_owned),
             no_stall: s.flag("replay_no_stall", false),
             time_scale: s.number("replay_time_scale").unwrap_or(100).max(1),
             state_load: s.flag("verify_state_load", false),
@@ -329,14 +357,18 @@ impl Recipe {
         recipe.own = recipe.is_own(fake);
         // Random blocks are those that fio draws, and in its order.
         recipe.native = recipe.own && (!random || apart);
-        recipe.plain = recipe.native
-            && recipe.pattern.is_none()
-            && recipe.flow.is_none()
-            && recipe.latency.is_none()
-            && recipe.write_log.is_none()
-            && recipe.turns.is_none()
-            && recipe.max_latency == [Nanos::ZERO; 3];
+        recipe.plain = recipe.native && recipe.is_bare();
         Ok(recipe)
+    }
+
+    /// Whether it has nothing beside where and how much.
+    fn is_bare(&self) -> bool {
+        self.pattern.is_none()
+            && self.flow.is_none()
+            && self.latency.is_none()
+            && self.write_log.is_none()
+            && self.turns.is_none()
+            && self.max_latency == [Nanos::ZERO; 3]
     }
 
     /// Whether a job of fathom's own form says the whole load.
@@ -364,7 +396,7 @@ impl Recipe {
             && !self.by_motion
             && (self.files == 1 || fake)
             && self.check.is_none()
-            && self.think == Nanos::ZERO
+            && self.think.time == Nanos::ZERO
             && self.rates.is_none()
             && !self.serial
             && !self.lifetimes
@@ -400,10 +432,7 @@ impl Recipe {
             (self.spread.is_some(), "sprandom"),
             (self.anew, "unlink_each_loop"),
             (self.max_latency != [Nanos::ZERO; 3], "max_latency"),
-            (
-                self.think_spin > Nanos::ZERO || self.think_io_time > Nanos::ZERO,
-                "thinktime_spin and thinktime_iotime",
-            ),
+            (self.think.is_busy(), "thinktime_spin and thinktime_iotime"),
             (
                 self.random && used.iter().any(|i| self.percent_random[*i] != 100),
                 "a share of sequential I/Os (percentage_random)",
@@ -416,7 +445,7 @@ impl Recipe {
             (self.files > 1, "several files"),
             (self.pattern.is_some(), "a pattern in buffers"),
             (self.check.is_some(), "verification"),
-            (self.think > Nanos::ZERO, "thinktime with a rate"),
+            (self.think.time > Nanos::ZERO, "thinktime with a rate"),
             (self.rates.is_some(), "a rate for one direction only"),
             (self.serial, "serialize_overlap"),
             (self.flow.is_some(), "flow"),
@@ -468,6 +497,30 @@ impl Recipe {
     }
 }
 
+/// What offsets of each direction are multiples of: the smallest size where nothing is said.
+fn alignment(s: &Section, sizes: &[Sizes; 3]) -> [u64; 3] {
+    let asked = s.per_direction("ba").unwrap_or_default();
+    [0, 1, 2].map(|i: usize| match asked[i] {
+        0 => sizes[i].min(),
+        align => align,
+    })
+}
+
+/// A pattern of data.
+fn pattern(s: &Section, option: &str) -> Result<Option<Pattern>, FioError> {
+    let parse = |text| Pattern::parse(text).map_err(|e| s.invalid(option, e));
+    s.text(option).map(parse).transpose()
+}
+
+/// How many files it has.
+fn files(s: &Section) -> u64 {
+    let named = match s.get("filename") {
+        Some(f) if f.starts_with("sim:") => 0,
+        _ => s.file_names().len() as u64,
+    };
+    s.number("nrfiles").unwrap_or(1).max(named).max(1)
+}
+
 /// `file_service_type`.
 fn service(s: &Section) -> Service {
     let text = s.get("file_service_type").unwrap_or("roundrobin");
@@ -512,7 +565,7 @@ fn like_a_long_load(
     if !s.flag("sprandom", false) {
         return Ok(None);
     }
-    let bad = |text: &str| FioError::value(&s.name, "sprandom", text);
+    let bad = |text: &str| s.invalid("sprandom", text);
     if does != [false, true, false] || !random {
         return Err(bad("it needs rw=randwrite"));
     }
@@ -550,7 +603,7 @@ fn turns(s: &Section) -> Option<Turns> {
 
 /// Nothing is trimmed where nothing is verified or no backlog says when, as in fio.
 fn trim_back(s: &Section, verifies: bool) -> Option<TrimBack> {
-    let number = |name| s.number(name).filter(|n| *n > 0);
+    let number = |name| s.positive(name);
     let (percent, backlog) = (number("trim_percentage")?, number("trim_backlog")?);
     verifies.then(|| TrimBack {
         percent,
@@ -596,10 +649,7 @@ fn check(s: &Section, pattern: Option<Pattern>) -> Result<Option<Check>, FioErro
         pattern: pattern.map(|p| p.every(s.number("verify_pattern_interval").unwrap_or(0))),
         compress: s.number("buffer_compress_percentage").unwrap_or(0),
         backlog,
-        batch: s
-            .number("verify_backlog_batch")
-            .filter(|n| *n > 0)
-            .unwrap_or(backlog),
+        batch: s.positive("verify_backlog_batch").unwrap_or(backlog),
         read_back: s.flag("do_verify", true),
         only: s.flag("verify_only", false),
         sequence: s.flag("verify_write_sequence", true),
@@ -611,9 +661,7 @@ fn check(s: &Section, pattern: Option<Pattern>) -> Result<Option<Check>, FioErro
         smallest
     };
     if (step as usize) < check.smallest() {
-        return Err(FioError::value(
-            &s.name,
-            "verify",
+        return Err(s.invalid("verify",
             format!(
                 "blocks of {step} bytes have no room for its header of {} bytes: choose a larger bs or verify_interval",
                 check.smallest() - 1

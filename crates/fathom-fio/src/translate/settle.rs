@@ -7,13 +7,6 @@ use super::{Extent, Shape};
 use crate::FioError;
 use crate::feed::random::{Purpose, Seeds, Stream};
 
-/// Values that hold nothing back.
-#[derive(Debug, Clone, Copy, Default)]
-struct Caps {
-    bytes: Option<u64>,
-    time: Option<Nanos>,
-}
-
 impl Shape {
     /// What the file of this number has of a size that several files share; the first ones have a block more where
     /// it does not divide.
@@ -140,6 +133,22 @@ impl Shape {
         }
     }
 
+    /// First byte of the range of a clone.
+    fn start(&self, clone: u32, target: u64, cap: Option<u64>) -> u64 {
+        let align = self.offset_align.max(1);
+        let mut start = self.offset.bytes(target);
+        if let (Some(c), Extent::Bytes(_)) = (cap, self.offset) {
+            // A range that lies far in shrinks with it.
+            start = start.min(c - c % align);
+        }
+        if matches!(self.offset, Extent::Percent(_)) {
+            start -= start % align;
+        }
+        let step = self.offset_increment.bytes(target);
+        let step = cap.map_or(step, |c| step.min(c));
+        start.saturating_add(step.saturating_mul(u64::from(clone)))
+    }
+
     /// The job on a target of `target` bytes.
     pub fn settle(
         &self,
@@ -148,33 +157,12 @@ impl Shape {
         cap: Option<u64>,
         time_cap: Option<Nanos>,
     ) -> Result<JobSpec, FioError> {
-        let caps = Caps {
-            bytes: cap,
-            time: time_cap,
-        };
         let mut spec = self.spec.clone();
-        let job = &self.spec.name;
         let unit = spec.bs.min().0.max(1);
         let largest = spec.bs.max().0;
-        let mut start = self.offset.bytes(target);
-        if let Some(c) = caps.bytes
-            && matches!(self.offset, Extent::Bytes(_))
-        {
-            // A range that lies far in shrinks with it.
-            start = start.min(c - c % self.offset_align.max(1));
-        }
-        if matches!(self.offset, Extent::Percent(_)) {
-            start -= start % self.offset_align.max(1);
-        }
-        start = start.saturating_add(
-            caps.bytes
-                .map_or(self.offset_increment.bytes(target), |c| {
-                    self.offset_increment.bytes(target).min(c)
-                })
-                .saturating_mul(u64::from(clone)),
-        );
+        let start = self.start(clone, target, cap);
         let room = target.saturating_sub(start);
-        let cut = |n: u64| caps.bytes.map_or(n, |c| n.min(c.max(largest)));
+        let cut = |n: u64| cap.map_or(n, |c| n.min(c.max(largest)));
         let asked = match self.size {
             _ if self.replay.is_some() => room,
             Extent::Percent(p) => Extent::Percent(p).bytes(target).min(room),
@@ -187,7 +175,7 @@ impl Shape {
         }
         if room == 0 || range < largest {
             return Err(FioError::value(
-                job,
+                &self.spec.name,
                 "size",
                 format!(
                     "{} from offset {} of a target of {} leaves no room for a block of {}: choose a larger size or file",
@@ -204,16 +192,11 @@ impl Shape {
             let blocks = u128::from(range) * u128::from(percent) / 100 / u128::from(largest.max(1));
             spec.duplicate_of = (blocks as u64).max(1);
         }
-        spec.time = match (spec.time, caps.time) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        if caps.time.is_some() {
-            spec.ramp = spec.ramp.min(caps.time.unwrap_or_default());
+        if let Some(most) = time_cap {
+            spec.time = Some(spec.time.map_or(most, |t| t.min(most)));
+            spec.ramp = spec.ramp.min(most);
         }
-        spec.bytes = if self.time_based {
-            None
-        } else {
+        spec.bytes = (!self.time_based).then(|| {
             let once = match self.io_size {
                 Some(e) => cut(e.bytes(room)),
                 None if self.sized_file() && !self.recipe.native => cut(asked),
@@ -221,16 +204,13 @@ impl Shape {
                 None => range,
             };
             // fio goes on until the amount is reached; what is beyond is one block at most.
-            let whole = if self.recipe.native && once > unit {
-                once - once % unit
-            } else {
-                once
+            let whole = match self.recipe.native && once > unit {
+                true => once - once % unit,
+                false => once,
             };
-            Some(Bytes(whole.saturating_mul(self.loops)))
-        };
-        if let Some(n) = spec.ios {
-            spec.ios = Some(n.saturating_mul(self.loops));
-        }
+            Bytes(whole.saturating_mul(self.loops))
+        });
+        spec.ios = spec.ios.map(|n| n.saturating_mul(self.loops));
         Ok(spec)
     }
 }

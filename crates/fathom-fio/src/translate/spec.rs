@@ -40,8 +40,7 @@ pub(super) fn synchronous(fate: EngineFate) -> bool {
 pub(super) fn depth(s: &Section) -> Result<u32, FioError> {
     let depth = u32::try_from(s.number("iodepth").unwrap_or(1)).unwrap_or(u32::MAX);
     if depth > 65_536 {
-        return Err(FioError::value(
-            &s.name,
+        return Err(s.invalid(
             "iodepth",
             format!("{depth} is not possible: expected at most 65536"),
         ));
@@ -85,7 +84,7 @@ impl Known<'_> {
         }
         pace::durability(s, &mut spec)?;
         if recipe.rates.is_none() {
-            pace::pace(s, &mut spec, recipe.think > Nanos::ZERO)?;
+            pace::pace(s, &mut spec, recipe.think.time > Nanos::ZERO)?;
         }
         pace::content(s, &mut spec);
         flags(s, &mut spec);
@@ -99,7 +98,7 @@ impl Known<'_> {
         spec.time = s.nanos("runtime").filter(|t| *t > 0).map(Nanos);
         spec.ramp = Nanos(s.nanos("ramp_time").unwrap_or(0));
         spec.ramp_counts = spec.ramp > Nanos::ZERO;
-        spec.ios = s.number("number_ios").filter(|n| *n > 0);
+        spec.ios = s.positive("number_ios");
         spec.cpus = pace::cpus(s, clone)?;
         let periods = [self.logs.average_ms, self.logs.histogram_ms];
         if self.logs.any() || self.logs.histograms() {

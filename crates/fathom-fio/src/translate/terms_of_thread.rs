@@ -97,7 +97,7 @@ fn number(s: &Section, name: &str) -> Option<u32> {
 }
 
 fn memory(s: &Section) -> Result<Option<(MemoryPolicy, Vec<u32>)>, FioError> {
-    let Some(text) = s.get("numa_mem_policy").filter(|t| !t.is_empty()) else {
+    let Some(text) = s.text("numa_mem_policy") else {
         return Ok(None);
     };
     let (word, nodes) = text.split_once(':').unwrap_or((text, ""));
@@ -108,8 +108,7 @@ fn memory(s: &Section) -> Result<Option<(MemoryPolicy, Vec<u32>)>, FioError> {
         "interleave" => MemoryPolicy::Interleave,
         "local" => MemoryPolicy::Local,
         _ => {
-            return Err(FioError::value(
-                &s.name,
+            return Err(s.invalid(
                 "numa_mem_policy",
                 format!("'{word}' is not one of default, prefer, bind, interleave, local"),
             ));
@@ -144,8 +143,7 @@ pub(super) fn node_processors(s: &Section) -> Result<Vec<u32>, FioError> {
             // A kernel without NUMA has one node that it does not show.
             Err(_) if node == 0 => {}
             Err(e) => {
-                return Err(FioError::value(
-                    &s.name,
+                return Err(s.invalid(
                     "numa_cpu_nodes",
                     format!("node {node} is not there ({e}): see numactl --hardware"),
                 ));
