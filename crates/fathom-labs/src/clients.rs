@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use fathom_bench::progress::ProgressSink;
@@ -146,6 +147,14 @@ pub(crate) struct Seat<'a> {
 }
 
 impl Seat<'_> {
+    /// What a client does here, from its begin to what it has recorded.
+    fn serve<E>(mut self, client: Client<'_, E>) -> Result<(), E> {
+        self.began = self.now();
+        let done = client(&mut self);
+        self.recorders.drain(..).for_each(|r| drop(r.finish()));
+        done
+    }
+
     /// Whether to go on.
     pub(crate) fn going(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
@@ -251,7 +260,6 @@ pub(crate) fn run<E: From<LabError> + Send>(
     let counts: Vec<Count> = clients.iter().map(|_| Count::default()).collect();
     let total = || -> u64 { counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum() };
     let windows: Vec<Windows> = how.kinds.iter().map(|_| Windows::default()).collect();
-    let n = clients.len() as u32;
     let first = Clock::new().now();
     let arrivals = how.open.map(|open| Mutex::new(Arrivals::new(open, first)));
     std::thread::scope(|scope| {
@@ -266,24 +274,20 @@ pub(crate) fn run<E: From<LabError> + Send>(
             .into_iter()
             .zip(&counts)
             .map(|(client, count)| {
-                let recorders = how.kinds.iter().zip(&windows);
-                let mut seat = Seat {
+                let kinds = how.kinds.iter().zip(&windows);
+                let recorder = |(ops, w): (&&[Op], &Windows)| {
+                    Recorder::new(start, WIDTH, ops, None, w.clone())
+                };
+                let seat = Seat {
                     clock: Clock::new(),
                     began: start,
                     taken: Nanos::ZERO,
                     arrivals: arrivals.as_ref(),
-                    recorders: recorders
-                        .map(|(ops, w)| Recorder::new(start, WIDTH, ops, None, w.clone()))
-                        .collect(),
+                    recorders: kinds.map(recorder).collect(),
                     stop: &stop,
                     count,
                 };
-                within(scope, move || {
-                    seat.began = seat.now();
-                    let done = client(&mut seat);
-                    seat.recorders.drain(..).for_each(|r| drop(r.finish()));
-                    done
-                })
+                within(scope, move || seat.serve(client))
             })
             .collect::<Result<_, _>>()
             .map_err(|e| {
@@ -291,67 +295,118 @@ pub(crate) fn run<E: From<LabError> + Send>(
                 woken();
                 LabError::Failed(e.to_string())
             })?;
-        let mut last = (start, 0);
-        loop {
-            // To the next window: what is counted beside begins where a window does.
-            let window = clock.now().since(start).0 / WIDTH.0 + 1;
-            let due = start + Nanos(window * WIDTH.0);
-            std::thread::sleep(Duration::from(due.since(clock.now())));
-            let (now, done) = (clock.now(), total());
-            tick((done - last.1) as f64 / now.since(last.0).as_secs_f64().max(1e-9));
-            last = (now, done);
-            if ramp.first.is_none() {
-                let cold = (how.cold)();
-                let ramped = now.since(start) >= how.ramp;
-                if ramped && (cold.is_none() || now.since(start) >= how.ramp_max) {
-                    // Asking took its time.
-                    let window = clock.now().since(start).0 / WIDTH.0;
-                    begin(&total);
-                    ramp.ends(window, cold);
-                }
-            }
-            let measured = |first| now.since(start) >= Nanos(first * WIDTH.0) + how.time;
-            let full = ramp.first.is_some_and(measured);
-            if full || (how.stop)() || workers.iter().any(|w| w.is_finished()) {
-                break;
-            }
-        }
+        let mut load = UnderWay {
+            how,
+            clock,
+            start,
+            ramp,
+        };
+        let any_ended = || workers.iter().any(|w| w.is_finished());
+        load.attend(&total, begin, tick, &any_ended);
         stop.store(true, Ordering::SeqCst);
         woken();
-        // A client whose server answers no more would wait for ever. (A signal has wound the clock itself.)
-        if !(how.stop)() {
-            alarm(END_LIMIT);
-        }
-        let ended: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
-        if !(how.stop)() {
-            alarm(0);
-        }
-        let now = clock.now();
-        let cpu_end = process_cpu();
+        let ended = joined(workers, how.stop);
+        let last = (load.clock.now(), process_cpu());
         end(&total);
         for client in ended {
             client.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        // One that was ended in its ramp has measured nothing.
-        let first = ramp.first.unwrap_or(u64::MAX);
-        let load = |w: &Windows| Load {
-            clients: n,
-            origin: start + Nanos(first.saturating_mul(WIDTH.0)),
-            wall: now.since(start + Nanos(first.saturating_mul(WIDTH.0))),
-            cpu: (cpu_end.0 - ramp.cpu.0, cpu_end.1 - ramp.cpu.1),
-            cold: ramp.cold,
-            rate: how.open.map(|o| o.0),
-            ..w.gather(first)
-        };
-        let mut loads: Vec<Load> = windows.iter().map(load).collect();
-        // What came is known of all kinds together: of each its share of what was answered.
-        let all: u64 = loads.iter().map(Load::operations).sum();
-        for load in &mut loads {
-            let share = load.operations() as f64 / all.max(1) as f64;
-            load.rate = load.rate.map(|rate| rate * share);
-        }
+        let of_kind = |w: &Windows| load.of_kind(w, counts.len(), last);
+        let mut loads: Vec<Load> = windows.iter().map(of_kind).collect();
+        share_rates(&mut loads);
         Ok(loads)
     })
+}
+
+/// A load while clients work, and when it has ended.
+struct UnderWay<'a> {
+    how: &'a Loop<'a>,
+    clock: Clock,
+    start: Nanos,
+    ramp: Ramp,
+}
+
+impl UnderWay<'_> {
+    /// Goes from window to window until all is measured, or a client has `ended`.
+    fn attend(
+        &mut self,
+        total: Total<'_>,
+        begin: &mut dyn FnMut(Total<'_>),
+        tick: &mut dyn FnMut(f64),
+        ended: &dyn Fn() -> bool,
+    ) {
+        let mut last = (self.start, 0);
+        loop {
+            // To the next window: what is counted beside begins where a window does.
+            let window = self.clock.now().since(self.start).0 / WIDTH.0 + 1;
+            let due = self.start + Nanos(window * WIDTH.0);
+            std::thread::sleep(Duration::from(due.since(self.clock.now())));
+            let (now, done) = (self.clock.now(), total());
+            tick((done - last.1) as f64 / now.since(last.0).as_secs_f64().max(1e-9));
+            last = (now, done);
+            if self.ramp.first.is_none() {
+                let cold = (self.how.cold)();
+                let ramped = now.since(self.start) >= self.how.ramp;
+                if ramped && (cold.is_none() || now.since(self.start) >= self.how.ramp_max) {
+                    // Asking took its time.
+                    let window = self.clock.now().since(self.start).0 / WIDTH.0;
+                    begin(total);
+                    self.ramp.ends(window, cold);
+                }
+            }
+            let measured = |first| now.since(self.start) >= Nanos(first * WIDTH.0) + self.how.time;
+            let full = self.ramp.first.is_some_and(measured);
+            if full || (self.how.stop)() || ended() {
+                break;
+            }
+        }
+    }
+
+    /// What came of a kind until a moment, with the process's CPU time until then.
+    fn of_kind(
+        &self,
+        windows: &Windows,
+        clients: usize,
+        (end, cpu): (Nanos, (Nanos, Nanos)),
+    ) -> Load {
+        // One that was ended in its ramp has measured nothing.
+        let first = self.ramp.first.unwrap_or(u64::MAX);
+        let origin = self.start + Nanos(first.saturating_mul(WIDTH.0));
+        Load {
+            clients: clients as u32,
+            origin,
+            wall: end.since(origin),
+            cpu: (cpu.0 - self.ramp.cpu.0, cpu.1 - self.ramp.cpu.1),
+            cold: self.ramp.cold,
+            rate: self.how.open.map(|o| o.0),
+            ..windows.gather(first)
+        }
+    }
+}
+
+/// Waits for the end of all clients. One whose server answers no more would wait for ever. (A signal has wound the clock
+/// itself.)
+fn joined<T>(
+    workers: Vec<ScopedJoinHandle<'_, T>>,
+    stop: &dyn Fn() -> bool,
+) -> Vec<thread::Result<T>> {
+    if !stop() {
+        alarm(END_LIMIT);
+    }
+    let ended = workers.into_iter().map(|w| w.join()).collect();
+    if !stop() {
+        alarm(0);
+    }
+    ended
+}
+
+/// What came is known of all kinds together: of each its share of what was answered.
+fn share_rates(loads: &mut [Load]) {
+    let all: u64 = loads.iter().map(Load::operations).sum();
+    for load in loads {
+        let share = load.operations() as f64 / all.max(1) as f64;
+        load.rate = load.rate.map(|rate| rate * share);
+    }
 }
 
 #[cfg(test)]

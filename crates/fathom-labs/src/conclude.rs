@@ -115,6 +115,27 @@ pub(crate) fn against<S, M>(
     })
 }
 
+fn pairs_of(n: usize) -> usize {
+    n * (n - 1) / 2
+}
+
+/// The first step beyond which none was shown to give more, and whether some differences are not known.
+fn first_enough<S, M>(
+    steps: &[Choice<'_, S, M>],
+    evidence: &Evidence<'_>,
+) -> Option<(usize, bool)> {
+    let mut unsure = false;
+    let mut more = |low: usize| {
+        steps[low + 1..].iter().any(|high| {
+            let d = high.over(&steps[low], evidence);
+            unsure |= d.as_ref().is_none_or(|d| d.p.is_none());
+            d.is_some_and(|d| d.verdict == Verdict::Better && shown(&d, pairs_of(steps.len())))
+        })
+    };
+    let at = (0..steps.len()).find(|i| !more(*i))?;
+    Some((at, unsure))
+}
+
 /// Of steps upwards the first beyond which none was shown to give more: what is enough.
 pub(crate) fn enough<S, M>(
     steps: &[Choice<'_, S, M>],
@@ -124,16 +145,7 @@ pub(crate) fn enough<S, M>(
     let [first, .., last] = steps else {
         return None;
     };
-    let comparisons = steps.len() * (steps.len() - 1) / 2;
-    let mut unsure = false;
-    let mut more = |low: usize| {
-        steps[low + 1..].iter().any(|high| {
-            let d = high.over(&steps[low], evidence);
-            unsure |= d.as_ref().is_none_or(|d| d.p.is_none());
-            d.is_some_and(|d| d.verdict == Verdict::Better && shown(&d, comparisons))
-        })
-    };
-    let at = (0..steps.len()).find(|i| !more(*i))?;
+    let (at, unsure) = first_enough(steps, evidence)?;
     let (of, what) = (told.of, told.what);
     let gain = || steps[at].over(first, evidence).map(|d| d.relative);
     let rate = |c: &Choice<'_, S, M>| {
@@ -185,7 +197,7 @@ pub(crate) fn enough<S, M>(
             // That steps above it are no better does not yet show that it is better than the first.
             steps[at]
                 .over(first, evidence)
-                .is_some_and(|d| d.verdict == Verdict::Better && shown(&d, comparisons)),
+                .is_some_and(|d| d.verdict == Verdict::Better && shown(&d, pairs_of(steps.len()))),
             "moderate",
         )
     };

@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdout, Command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::Args;
 use fathom_bench::cost::RunCost;
@@ -43,6 +44,8 @@ use crate::skipped::{self, Skipped};
 /// Name of the hidden command that is the process under test.
 pub const COMMAND: &str = "swap-load";
 const PAGE: usize = 4096;
+/// Words of a page.
+const WORDS: usize = PAGE / 8;
 /// What the process under test needs for itself: its group has to hold its program, stacks and histograms, too.
 const PROGRAM: u64 = 16 << 20;
 
@@ -259,30 +262,18 @@ impl Lab<'_> {
         Ok(())
     }
 
-    fn one(
-        &mut self,
-        group: Option<(&Group, f64)>,
-        limit: Option<f64>,
-        repeat: u32,
-    ) -> Result<Repeat, LabError> {
-        // The same touches under every limit.
-        let seed = seed(self.options.seed, "app-swap", "touches", repeat);
-        let failed = |e: io::Error| LabError::Failed(format!("the process under test: {e}"));
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = Command::new(program);
+    /// The process under test, in a group with so many bytes where there is one.
+    fn command(&self, group: Option<(&Group, u64)>, seed: u64) -> io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
         command.arg(COMMAND).args([
             self.options.bytes.0.to_string(),
             self.options.threads.to_string(),
             (self.time.0 / 1_000_000).to_string(),
             seed.to_string(),
         ]);
-        let group = group.map(|(group, share)| {
-            let bytes = self.options.bytes.0 as f64 * share / 100.0;
-            (group, bytes as u64 + PROGRAM)
-        });
         if let Some((group, bytes)) = group {
-            group.wait_at_limit(bytes).map_err(failed)?;
-            let members = group.members().map_err(failed)?;
+            group.wait_at_limit(bytes)?;
+            let members = group.members()?;
             // SAFETY: one system call between fork and exec on a descriptor that lives in the closure.
             unsafe {
                 command.pre_exec(move || {
@@ -293,6 +284,24 @@ impl Lab<'_> {
                 });
             }
         }
+        Ok(command)
+    }
+
+    fn one(
+        &mut self,
+        group: Option<(&Group, f64)>,
+        limit: Option<f64>,
+        repeat: u32,
+    ) -> Result<Repeat, LabError> {
+        // The same touches under every limit.
+        let seed = seed(self.options.seed, "app-swap", "touches", repeat);
+        let group = group.map(|(group, share)| {
+            let bytes = self.options.bytes.0 as f64 * share / 100.0;
+            (group, bytes as u64 + PROGRAM)
+        });
+        let command = self
+            .command(group, seed)
+            .map_err(|e| LabError::Failed(format!("the process under test: {e}")))?;
         let errors = self.place.join("swap.log");
         let (mut kept, out) = ChildGuard::piped(command, &errors)?;
         let counters = || self.device.and_then(count);
@@ -406,32 +415,22 @@ impl Iterator for Lines<'_> {
 /// # Errors
 /// Where there is not so much memory, or nobody reads what it says.
 pub fn load(bytes: u64, threads: u32, time: Nanos, seed: u64) -> io::Result<()> {
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     // Who waits for memory waits for ever where none becomes free.
     // SAFETY: sets a timer of this process; nobody else has one.
     unsafe { libc::alarm(PATIENCE + 10 * time.0.div_ceil(1_000_000_000) as u32) };
     let words = bytes as usize / 8;
-    let each = PAGE / 8;
-    let pages = words / each;
+    let pages = words / WORDS;
     // Filled with what no kernel compresses or merges.
     let memory: Vec<AtomicU64> = {
         let mut random = SplitMix64::new(seed);
-        (0..pages * each)
+        (0..pages * WORDS)
             .map(|_| AtomicU64::new(random.next_u64()))
             .collect()
     };
     let mut out = io::stdout().lock();
     writeln!(out, "filled")?;
     out.flush()?;
-    let faults = || {
-        // SAFETY: fills a structure of this function.
-        unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-            usage.ru_majflt as u64
-        }
-    };
-    let before = faults();
+    let before = major_faults();
     let stop = AtomicBool::new(false);
     let touched: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
     let total = || -> u64 { touched.iter().map(|t| t.load(Ordering::Relaxed)).sum() };
@@ -442,24 +441,8 @@ pub fn load(bytes: u64, threads: u32, time: Nanos, seed: u64) -> io::Result<()> 
             .map(|(t, mine)| {
                 let (stop, memory) = (&stop, &memory);
                 fathom_io::threads::within(scope, move || {
-                    let clock = fathom_io::clock::Clock::new();
                     let seed = seed ^ SplitMix64::new(t as u64 + 1).next_u64();
-                    let mut random = SplitMix64::new(seed);
-                    let mut latency = Histogram::new();
-                    let mut last = clock.now();
-                    while !stop.load(Ordering::Relaxed) {
-                        let at = random.below(pages) * each + random.below(each);
-                        if random.next_u64() & 1 == 0 {
-                            memory[at].fetch_add(1, Ordering::Relaxed);
-                        } else {
-                            std::hint::black_box(memory[at].load(Ordering::Relaxed));
-                        }
-                        let now = clock.now();
-                        latency.record(now.since(last).0);
-                        last = now;
-                        mine.fetch_add(1, Ordering::Relaxed);
-                    }
-                    latency
+                    touch(memory, SplitMix64::new(seed), mine, stop)
                 })
             })
             .collect::<io::Result<_>>()
@@ -475,28 +458,69 @@ pub fn load(bytes: u64, threads: u32, time: Nanos, seed: u64) -> io::Result<()> 
         }
         let (n, seconds) = (total(), now.since(start).as_secs_f64());
         stop.store(true, Ordering::Relaxed);
-        writeln!(out, "end {n} {seconds} {}", faults() - before)?;
+        writeln!(out, "end {n} {seconds} {}", major_faults() - before)?;
         let mut latency = Histogram::new();
         for w in workers {
             if let Ok(h) = w.join() {
                 latency.merge(&h);
             }
         }
-        // Enough for percentiles: the value at each thousandth, and beyond.
-        let count = latency.count();
-        let mut told = 0;
-        for step in (1..=999)
-            .map(|i| f64::from(i) / 1000.0)
-            .chain([0.9999, 0.99999, 1.0])
-        {
-            let upto = (count as f64 * step) as u64;
-            if let Some(v) = latency.quantile(step).filter(|_| upto > told) {
-                writeln!(out, "latency {v} {}", upto - told)?;
-                told = upto;
-            }
-        }
+        say_latency(&mut out, &latency)?;
         out.flush()
     })
+}
+
+/// Touches words of random pages until it is to stop; half of the touches change what they touch.
+fn touch(
+    memory: &[AtomicU64],
+    mut random: SplitMix64,
+    touched: &AtomicU64,
+    stop: &AtomicBool,
+) -> Histogram {
+    let pages = memory.len() / WORDS;
+    let clock = fathom_io::clock::Clock::new();
+    let mut latency = Histogram::new();
+    let mut last = clock.now();
+    while !stop.load(Ordering::Relaxed) {
+        let at = random.below(pages) * WORDS + random.below(WORDS);
+        if random.next_u64() & 1 == 0 {
+            memory[at].fetch_add(1, Ordering::Relaxed);
+        } else {
+            std::hint::black_box(memory[at].load(Ordering::Relaxed));
+        }
+        let now = clock.now();
+        latency.record(now.since(last).0);
+        last = now;
+        touched.fetch_add(1, Ordering::Relaxed);
+    }
+    latency
+}
+
+/// Enough for percentiles: the value at each thousandth, and beyond.
+fn say_latency(out: &mut impl Write, latency: &Histogram) -> io::Result<()> {
+    let count = latency.count();
+    let mut told = 0;
+    for step in (1..=999)
+        .map(|i| f64::from(i) / 1000.0)
+        .chain([0.9999, 0.99999, 1.0])
+    {
+        let upto = (count as f64 * step) as u64;
+        if let Some(v) = latency.quantile(step).filter(|_| upto > told) {
+            writeln!(out, "latency {v} {}", upto - told)?;
+            told = upto;
+        }
+    }
+    Ok(())
+}
+
+/// Of this process, so far.
+fn major_faults() -> u64 {
+    // SAFETY: fills a structure of this function.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage.ru_majflt as u64
+    }
 }
 
 impl ExperimentResult for SwapResult {

@@ -194,27 +194,8 @@ impl Merging {
         }
     }
 
-    fn job(self, planned: &PlannedJob, own: &[Option<&Job>], common: i64, names: &[String]) -> Job {
-        let wall = common.max(0) as u64 * self.width.0;
-        let there = || own.iter().copied().flatten();
-        let spec = &planned.job.spec;
-        let (seats, depth) = planned.seats();
-        let direction = |op: Op| {
-            let any = there().any(|j| j.direction(op).is_some());
-            let total = self.totals[op as usize].as_deref().cloned();
-            let total = total.or(any.then(DirectionTotal::default))?;
-            Some(total.over(Nanos(wall)))
-        };
-        let [read, write, trim, sync] = Op::ALL.map(direction);
-        let data = [&read, &write, &trim];
-        let rate_achieved = data.into_iter().flatten().map(|d| d.iops).sum();
-        // CPU time of the common part, by each host's own length.
-        let cpu = |of: fn(&Job) -> u64| -> u64 {
-            there()
-                .map(|j| (of(j) as f64 * (wall as f64 / j.wall_ns.max(1) as f64).min(1.0)) as u64)
-                .sum()
-        };
-        let loops = || there().filter_map(|j| j.open_loop.as_ref());
+    /// What each host did, in the common part and after it.
+    fn shares(&self, own: &[Option<&Job>], names: &[String]) -> Vec<HostShare> {
         let mut tails = vec![(0, 0); names.len()];
         for (host, _, window) in self.pending.values().flatten() {
             let tail: &mut Counted = &mut tails[*host];
@@ -234,6 +215,31 @@ impl Merging {
             late_ns: self.origins[h].map_or(0, |o| o.since(self.origin).0 as i64),
             ..HostShare::default()
         });
+        hosts.collect()
+    }
+
+    fn job(self, planned: &PlannedJob, own: &[Option<&Job>], common: i64, names: &[String]) -> Job {
+        let wall = common.max(0) as u64 * self.width.0;
+        let there = || own.iter().copied().flatten();
+        let first = there().next();
+        let spec = &planned.job.spec;
+        let (seats, depth) = planned.seats();
+        let direction = |op: Op| {
+            let any = there().any(|j| j.direction(op).is_some());
+            let total = self.totals[op as usize].as_deref().cloned();
+            let total = total.or(any.then(DirectionTotal::default))?;
+            Some(total.over(Nanos(wall)))
+        };
+        let [read, write, trim, sync] = Op::ALL.map(direction);
+        let data = [&read, &write, &trim];
+        let rate_achieved = data.into_iter().flatten().map(|d| d.iops).sum();
+        // CPU time of the common part, by each host's own length.
+        let cpu = |of: fn(&Job) -> u64| -> u64 {
+            there()
+                .map(|j| (of(j) as f64 * (wall as f64 / j.wall_ns.max(1) as f64).min(1.0)) as u64)
+                .sum()
+        };
+        let loops = || there().filter_map(|j| j.open_loop.as_ref());
         let mut flags = flags(own, names);
         if common < 1 {
             let mut flag = Flag::new(
@@ -255,12 +261,8 @@ impl Merging {
             experiment: planned.experiment.clone(),
             repeat: planned.repeat,
             spec: serde_json::to_value(spec).unwrap_or_default(),
-            engine: there()
-                .next()
-                .map_or_else(String::new, |j| j.engine.clone()),
-            engine_notes: there()
-                .next()
-                .map_or_else(Vec::new, |j| j.engine_notes.clone()),
+            engine: first.map_or_else(String::new, |j| j.engine.clone()),
+            engine_notes: first.map_or_else(Vec::new, |j| j.engine_notes.clone()),
             start_ns: there().map(|j| j.start_ns).min().unwrap_or(0),
             wall_ns: wall,
             cpu_ns: cpu(|j| j.cpu_ns),
@@ -279,7 +281,7 @@ impl Merging {
                 lateness_max_ns: loops().map(|o| o.lateness_max_ns).max().unwrap_or(0),
             }),
             errors: errors(own),
-            hosts: hosts.collect(),
+            hosts: self.shares(own, names),
             flags,
             ..Job::default()
         }

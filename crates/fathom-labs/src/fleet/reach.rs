@@ -7,7 +7,7 @@ use fathom_system::fleet::{Fathom, Host, Via};
 use fathom_system::guest::Guest;
 use fathom_system::guest::wire::{Answer, Ask};
 use fathom_telemetry::{Bytes, Flag, FlagCode, schema};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::merge::{list, on};
 use super::{FleetBench, LEASE, Layout, keep};
@@ -79,20 +79,7 @@ impl Fleet {
         target: &str,
         wanted: &Wanted,
     ) -> Result<Vec<There>, LabError> {
-        for (guest, name) in guests.iter_mut().zip(names) {
-            if let Answer::Hello { fathom, .. } = &guest.hello
-                && fathom != env!("CARGO_PKG_VERSION")
-            {
-                return Err(LabError::Refused(format!(
-                    "--hosts: {name} has fathom {fathom}, this is {}: install the same on all, or leave out --hosts-fathom",
-                    env!("CARGO_PKG_VERSION")
-                )));
-            }
-            let lease = Ask::Lease { limit: LEASE.0 };
-            guest.ask(&lease, &[]).map_err(|e| on(name, e))?;
-            // One that is gone will say so.
-            let _ = guest.asker().be_impatient();
-        }
+        lease(guests, names)?;
         let ask = |h: usize, target: &str, joins: Option<String>| {
             let mut wanted = wanted.clone();
             if let Some(own) = &self.hosts[h].destroy {
@@ -162,51 +149,37 @@ impl Fleet {
         there: Vec<There>,
         control: Control,
     ) -> Result<FleetBench, LabError> {
-        let groups = match self.beacons(&mut guests, &names, target, &there) {
+        let own = |t: &There| t.about.path.clone().filter(|_| t.fills > 0);
+        let mut files: Vec<Option<String>> = there.iter().map(own).collect();
+        let mut made = None;
+        let shared = self.beacons(&mut guests, &names, target, &there);
+        let shared = shared.and_then(|groups| {
+            if self.files {
+                files[0] = Some(super::files::place(&mut guests, &names, target, groups)?);
+                made = Some(vec![0; names.len()]);
+            }
+            Ok(groups)
+        });
+        let groups = match shared {
             Ok(groups) => groups,
             Err(e) => {
                 guests.into_iter().for_each(Guest::off);
                 return Err(e);
             }
         };
-        let mut files: Vec<Option<String>> = there
-            .iter()
-            .map(|t| t.about.path.clone().filter(|_| t.fills > 0))
-            .collect();
-        let mut made = None;
-        if self.files {
-            match super::files::place(&mut guests, &names, target, groups) {
-                Ok(name) => files[0] = Some(name),
-                Err(e) => {
-                    guests.into_iter().for_each(Guest::off);
-                    return Err(e);
-                }
-            }
-            made = Some(vec![0; names.len()]);
-        }
         let stamps = differences(&guests, &names, &there, self.layout);
         let cpus = guests.iter().map(|g| match &g.hello {
             Answer::Hello { cpus, .. } => *cpus,
             _ => 1,
         });
         let cpus = cpus.min().unwrap_or(1);
+        let aligns = there.iter().map(|t| t.limits.direct_align);
         let limits = Limits {
             size: there.iter().map(|t| t.limits.size).min().unwrap_or(0),
-            direct_align: there
-                .iter()
-                .map(|t| t.limits.direct_align)
-                .max()
-                .unwrap_or(1),
+            direct_align: aligns.max().unwrap_or(1),
             hosts: names.len() as u32,
         };
-        let sharing = match groups {
-            _ if self.files && names.len() > 1 => "one shared directory",
-            _ if self.files => "one host",
-            _ if self.layout.is_shared() => "one shared file",
-            Some(1) => "one shared directory, a file each",
-            Some(_) => "directories of their own",
-            None => "not checked whether it is shared",
-        };
+        let sharing = self.sharing(groups, names.len());
         let first = &there[0];
         let about = schema::Target {
             name: match names.len() {
@@ -223,22 +196,7 @@ impl Fleet {
                 first.about.description
             ),
         };
-        let hosts = guests.iter().zip(&names).zip(&there).map(|((g, name), t)| {
-            let (kernel, clock, called) = match &g.hello {
-                Answer::Hello {
-                    kernel,
-                    clock,
-                    host,
-                    ..
-                } => (kernel.as_str(), clock.as_str(), host.as_str()),
-                _ => ("", "", ""),
-            };
-            json!({
-                "host": name, "called": called, "kernel": kernel, "clock": clock,
-                "target": t.about, "place": t.place, "align": t.limits.direct_align,
-            })
-        });
-        let hosts = hosts.collect();
+        let hosts = descriptions(&guests, &names, &there);
         let keeper = keep(guests.iter().map(Guest::asker).collect())?;
         Ok(FleetBench {
             names,
@@ -252,11 +210,23 @@ impl Fleet {
             cpus,
             control,
             stamps,
-            hosts,
+            hosts: hosts.into(),
             lost: None,
             guests,
             _keeper: keeper,
         })
+    }
+
+    /// Who works on the same, in words.
+    fn sharing(&self, groups: Option<usize>, hosts: usize) -> &'static str {
+        match groups {
+            _ if self.files && hosts > 1 => "one shared directory",
+            _ if self.files => "one host",
+            _ if self.layout.is_shared() => "one shared file",
+            Some(1) => "one shared directory, a file each",
+            Some(_) => "directories of their own",
+            None => "not checked whether it is shared",
+        }
     }
 
     /// How many different directories the hosts see, by each other's scratch files; `None` where there are none to see.
@@ -316,6 +286,45 @@ impl Fleet {
         }
         Ok(Some(count))
     }
+}
+
+/// Each host must have this fathom; what it holds ends with its lease.
+fn lease(guests: &mut [Guest], names: &[String]) -> Result<(), LabError> {
+    for (guest, name) in guests.iter_mut().zip(names) {
+        if let Answer::Hello { fathom, .. } = &guest.hello
+            && fathom != env!("CARGO_PKG_VERSION")
+        {
+            return Err(LabError::Refused(format!(
+                "--hosts: {name} has fathom {fathom}, this is {}: install the same on all, or leave out --hosts-fathom",
+                env!("CARGO_PKG_VERSION")
+            )));
+        }
+        let lease = Ask::Lease { limit: LEASE.0 };
+        guest.ask(&lease, &[]).map_err(|e| on(name, e))?;
+        // One that is gone will say so.
+        let _ = guest.asker().be_impatient();
+    }
+    Ok(())
+}
+
+/// Each host, for the run.
+fn descriptions(guests: &[Guest], names: &[String], there: &[There]) -> Vec<Value> {
+    let hosts = guests.iter().zip(names).zip(there).map(|((g, name), t)| {
+        let (kernel, clock, called) = match &g.hello {
+            Answer::Hello {
+                kernel,
+                clock,
+                host,
+                ..
+            } => (kernel.as_str(), clock.as_str(), host.as_str()),
+            _ => ("", "", ""),
+        };
+        json!({
+            "host": name, "called": called, "kernel": kernel, "clock": clock,
+            "target": t.about, "place": t.place, "align": t.limits.direct_align,
+        })
+    });
+    hosts.collect()
 }
 
 /// What is not alike.

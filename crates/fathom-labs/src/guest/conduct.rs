@@ -127,18 +127,7 @@ pub(crate) fn conduct(
         }
         loop {
             match rx.recv_timeout(Duration::from_millis(50)) {
-                Ok(Event::Told(what)) => told(what),
-                Ok(Event::Ready(g, offset)) => {
-                    baton.ready[g] = Some(offset);
-                    told(Told::Ready);
-                }
-                Ok(Event::Ended(g, lost)) => {
-                    baton.ended[g] = true;
-                    if lost {
-                        baton.stop();
-                    }
-                    told(Told::Ended);
-                }
+                Ok(event) => told(baton.hear(event)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -203,6 +192,24 @@ impl Baton {
         for (asker, _) in self.askers.iter().zip(&self.ended).filter(|(_, e)| !**e) {
             // One that is gone has ended its load already.
             let _ = asker.ask(&Ask::Stop, &[]);
+        }
+    }
+
+    /// Takes up what a listener says, and passes it on.
+    fn hear(&mut self, event: Event) -> Told {
+        match event {
+            Event::Told(what) => what,
+            Event::Ready(g, offset) => {
+                self.ready[g] = Some(offset);
+                Told::Ready
+            }
+            Event::Ended(g, lost) => {
+                self.ended[g] = true;
+                if lost {
+                    self.stop();
+                }
+                Told::Ended
+            }
         }
     }
 

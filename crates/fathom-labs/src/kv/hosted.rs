@@ -118,6 +118,22 @@ pub(crate) fn serve(
     Ok((job, said))
 }
 
+/// What hosts said beside their jobs, added up, and the depth of each.
+fn together(said: Vec<Value>) -> serde_json::Result<(Said, Vec<f64>)> {
+    let mut all = Said::default();
+    let mut depths = Vec::new();
+    for one in said {
+        let one: Said = serde_json::from_value(one)?;
+        all.operations += one.operations;
+        all.stats = all.stats.and(&one.stats);
+        all.kernel_cpu += one.kernel_cpu;
+        all.leaves += one.leaves;
+        all.cached += one.cached;
+        depths.extend(one.depth.map(f64::from));
+    }
+    Ok((all, depths))
+}
+
 /// A bench on which a job is the tree's load.
 struct Trees<'a> {
     bench: &'a mut dyn Bench,
@@ -209,23 +225,13 @@ impl Lab<'_> {
         let jobs = self
             .book
             .measure(&mut trees, &[planned], &mut |p| sink.progress(p))?;
-        let mut all = Said::default();
-        let mut depths = Vec::new();
-        for one in trees.said {
-            let one: Said = match serde_json::from_value(one) {
-                Ok(one) => one,
-                Err(e) => {
-                    let why = format!("a host's answer is none of kv: {e}");
-                    return Ok(Err(LabError::Failed(why)));
-                }
-            };
-            all.operations += one.operations;
-            all.stats = all.stats.and(&one.stats);
-            all.kernel_cpu += one.kernel_cpu;
-            all.leaves += one.leaves;
-            all.cached += one.cached;
-            depths.extend(one.depth.map(f64::from));
-        }
+        let (all, depths) = match together(trees.said) {
+            Ok(all) => all,
+            Err(e) => {
+                let why = format!("a host's answer is none of kv: {e}");
+                return Ok(Err(LabError::Failed(why)));
+            }
+        };
         // Every operation counts as many bytes.
         let each = f64::from(8 + cell.value);
         let moved = self.book.courses().first().map_or(&[][..], Vec::as_slice);

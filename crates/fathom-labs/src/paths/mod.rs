@@ -560,14 +560,8 @@ impl Pass<'_> {
             return Ok(None);
         }
         let iops: f64 = data(measured).map(|d| d.iops).sum();
-        let kernel = before.zip(after).zip(self.idle).map(|((b, a), idle)| {
-            let mut each = [0.0; 5];
-            for (i, family) in Family::ALL.into_iter().enumerate() {
-                let busy = a.since(&b, family).0 as f64 / ns - idle[i];
-                each[i] = busy.max(0.0) * 1e9 / iops.max(1e-9);
-            }
-            each
-        });
+        let kernel = before.zip(after).zip(self.idle);
+        let kernel = kernel.map(|((b, a), idle)| kernel_share((&b, &a), idle, ns, iops));
         let course = book.courses().first().map_or(&[][..], |c| c.as_slice());
         // The last window is rarely whole.
         let course = &course[..course.len().saturating_sub(1)];
@@ -586,6 +580,22 @@ impl Pass<'_> {
             windows: course.len(),
         }))
     }
+}
+
+/// CPU time of each family of kernel threads for one I/O, ns: what they have worked between two snapshots that are `ns`
+/// apart, beyond what they do while nothing is asked of them (a share of the time).
+fn kernel_share(
+    (before, after): (&Snapshot, &Snapshot),
+    idle: &[f64; 5],
+    ns: f64,
+    iops: f64,
+) -> [f64; 5] {
+    let mut each = [0.0; 5];
+    for (i, family) in Family::ALL.into_iter().enumerate() {
+        let busy = after.since(before, family).0 as f64 / ns - idle[i];
+        each[i] = busy.max(0.0) * 1e9 / iops.max(1e-9);
+    }
+    each
 }
 
 fn data(j: &Job) -> impl Iterator<Item = &fathom_telemetry::schema::Direction> {

@@ -298,6 +298,18 @@ fn threads(r: &PathsResult, path: usize, load: usize) -> Option<String> {
     })
 }
 
+/// Who works for the I/Os of two paths; empty where it is not known.
+fn whose(r: &PathsResult, [usual, best]: [usize; 2], l: usize) -> String {
+    let parts: Vec<String> = [(usual, "each I/O takes"), (best, "there")]
+        .iter()
+        .filter_map(|(p, word)| Some(format!("{} {word} {}", r.name(*p), threads(r, *p, l)?)))
+        .collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("; {}", parts.join(", ")),
+    }
+}
+
 /// Which path of a device, and how much it gives over the usual one; in words alone where there is nothing to gain.
 fn finding(r: &PathsResult, group: usize, l: usize, load: Load) -> Option<Result<Finding, String>> {
     let (best, usual) = (best(r, group, l)?, r.usual(group)?);
@@ -333,16 +345,7 @@ fn finding(r: &PathsResult, group: usize, l: usize, load: Load) -> Option<Result
     let range = more.low.zip(more.high).map_or(String::new(), |(a, b)| {
         format!(" ({:+.0} to {:+.0} %)", 100.0 * a, 100.0 * b)
     });
-    let whose = [(usual, "each I/O takes"), (best, "there")]
-        .iter()
-        .filter_map(|(p, word)| Some(format!("{} {word} {}", r.name(*p), threads(r, *p, l)?)))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let whose = if whose.is_empty() {
-        whose
-    } else {
-        format!("; {whose}")
-    };
+    let whose = whose(r, [usual, best], l);
     if !shown {
         let chance = if more.low.is_some_and(|l| l > 0.0) {
             format!(

@@ -1,6 +1,6 @@
 //! What the measurements of the RAID lab say: tables, charts, headlines, findings.
 
-use fathom_bench::parts::{axis, column, estimate, headline, number, point, text};
+use fathom_bench::parts::{axis, chart, column, estimate, headline, number, point, series, text};
 use fathom_bench::results::{Evidence, Shown};
 use fathom_sim::raid::Level;
 use fathom_stats::Estimate;
@@ -341,29 +341,24 @@ fn by_members(
     options: &RaidOptions,
 ) -> Chart {
     let direction = if write { "writes" } else { "reads" };
-    let mut series: Vec<ChartSeries> = Vec::new();
+    let mut all: Vec<ChartSeries> = Vec::new();
     let mut put = |name: String, x: u32, y: Option<Estimate>| {
         let p = point(f64::from(x), y);
-        match series.iter_mut().find(|s| s.name == name) {
+        match all.iter_mut().find(|s| s.name == name) {
             Some(s) => s.points.push(p),
-            None => series.push(ChartSeries {
-                name,
-                points: vec![p],
-            }),
+            None => all.push(series(&name, vec![p])),
         }
     };
     for l in lines {
-        let order = if l.load().rw.is_random() {
-            "random"
-        } else {
-            "sequential"
+        let order = match l.load() {
+            load if load.stream => "stream",
+            load if load.rw.is_random() => "random",
+            _ => "sequential",
         };
-        let way = if l.load().direct {
-            "direct"
-        } else {
-            "buffered"
+        let way = match l.load().direct {
+            true => "direct",
+            false => "buffered",
         };
-        let order = if l.load().stream { "stream" } else { order };
         put(format!("{way} {order}"), l.shape.members, l.rate);
     }
     // Expectations count in multiples of one member under direct random I/O.
@@ -379,25 +374,19 @@ fn by_members(
     for l in reference {
         let Some(member) = l.member else { continue };
         let e = l.expected;
+        let mut expect = |name: &str, times: f64| {
+            let rate = Estimate::single(member * times);
+            put(name.into(), l.shape.members, Some(rate));
+        };
         let same = |x: f64| (x - e.paper).abs() < 1e-9;
-        put(
-            "paper".into(),
-            l.shape.members,
-            Some(Estimate::single(member * e.paper)),
-        );
+        expect("paper", e.paper);
         if write && !same(e.small_write) {
-            put(
-                "small-write".into(),
-                l.shape.members,
-                Some(Estimate::single(member * e.small_write)),
-            );
+            expect("small-write", e.small_write);
         }
         if !same(e.full_stripe) {
-            let name = if write { "full-stripe" } else { "all members" };
-            put(
-                name.into(),
-                l.shape.members,
-                Some(Estimate::single(member * e.full_stripe)),
+            expect(
+                if write { "full-stripe" } else { "all members" },
+                e.full_stripe,
             );
         }
     }
@@ -407,17 +396,14 @@ fn by_members(
     } else {
         String::new()
     };
-    Chart {
-        id: format!("raid{n}-{direction}-{}k", chunk / 1024),
-        title: format!("RAID {n}: {direction} of {}{chunks}", options.block),
-        kind: ChartKind::Line,
-        x: axis("members", "", false),
-        y: axis("throughput", "bytes/s", false),
-        z: None,
-        categories: Vec::new(),
-        series,
-        marks: Vec::new(),
-    }
+    chart(
+        &format!("raid{n}-{direction}-{}k", chunk / 1024),
+        &format!("RAID {n}: {direction} of {}{chunks}", options.block),
+        ChartKind::Line,
+        axis("members", "", false),
+        axis("throughput", "bytes/s", false),
+        all,
+    )
 }
 
 fn confidence(e: Option<Estimate>) -> String {

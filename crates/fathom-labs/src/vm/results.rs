@@ -2,15 +2,14 @@
 
 use fathom_bench::Cell;
 use fathom_bench::parts::{
-    axis, column, estimate, headline, number, op_of, percentiles, point, text,
+    axis, chart, estimate, headline, number, op_of, percentiles, point, series, table, text,
 };
 use fathom_bench::results::{Evidence, Shown};
 use fathom_stats::Estimate;
 use fathom_stats::compare::Verdict;
 use fathom_telemetry::Nanos;
 use fathom_telemetry::schema::{
-    Cell as TableCell, Chart, ChartKind, ChartSeries, Finding, Headline, Mark, Point, Section,
-    Table,
+    Cell as TableCell, Chart, ChartKind, Finding, Headline, Mark, Point, Section,
 };
 
 use super::{Fleet, LARGE, Load, Tried, VmOptions, VmResult, counted};
@@ -126,80 +125,53 @@ pub(super) fn present(result: &VmResult, evidence: &Evidence<'_>, shown: &mut Sh
     ));
 }
 
-fn both(about: &str, m: &Measured<'_>, options: &VmOptions) -> Section {
-    let mut rows: Vec<Vec<TableCell>> = m
-        .pairs
-        .iter()
-        .map(|p| {
-            let [pe, ve] = p.values();
-            let latency = |c: &Cell, q: &str| percentiles(c, op_of(c)).get(q).copied();
-            vec![
-                text(p.load.title()),
-                text(match p.unit() {
-                    "ns" => "mean latency, us",
-                    "bytes/s" => "bandwidth, MB/s",
-                    _ => "IOPS, thousands",
-                }),
-                scaled(pe, p.unit()),
-                scaled(ve, p.unit()),
-                number(p.ratio()),
-                number(p.added()),
-                number(latency(&p.pe, "p99")),
-                number(latency(&p.ve, "p99")),
-            ]
-        })
-        .collect();
-    for (load, cell) in &m.floor {
-        let latency = if load.depth == 1 {
-            cell.mean_latency()
-        } else {
-            cell.iops()
-        };
-        let unit = if load.depth == 1 { "ns" } else { "IOPS" };
-        rows.push(vec![
-            text(format!("{}, a disk that does nothing", load.title())),
-            text(if unit == "ns" {
-                "mean latency, us"
-            } else {
-                "IOPS, thousands"
-            }),
-            TableCell::Hole(()),
-            scaled(latency, unit),
-            TableCell::Hole(()),
-            TableCell::Hole(()),
-            TableCell::Hole(()),
-            number(percentiles(cell, op_of(cell)).get("p99").copied()),
-        ]);
-    }
-    let bars = |id: &str, title: &str, unit: &str, label: &str| {
-        let of: Vec<&Pair> = m.pairs.iter().filter(|p| p.unit() == unit).collect();
-        let side = |i: usize| {
-            of.iter()
-                .enumerate()
-                .map(|(k, p)| point(k as f64, p.values()[i]))
-                .collect()
-        };
-        Chart {
-            id: id.into(),
-            title: title.into(),
-            kind: ChartKind::Bar,
-            x: axis("load", "", false),
-            y: axis(label, unit, false),
-            z: None,
-            categories: of.iter().map(|p| p.load.title()).collect(),
-            series: vec![
-                ChartSeries {
-                    name: "PE".into(),
-                    points: side(0),
-                },
-                ChartSeries {
-                    name: "VE".into(),
-                    points: side(1),
-                },
-            ],
-            marks: Vec::new(),
+/// A row of the table of both sides.
+struct Row {
+    load: String,
+    unit: &'static str,
+    /// PE and VE.
+    values: [Option<Estimate>; 2],
+    ratio: Option<f64>,
+    added: Option<f64>,
+    p99: [Option<f64>; 2],
+}
+
+fn p99(c: &Cell) -> Option<f64> {
+    percentiles(c, op_of(c)).get("p99").copied()
+}
+
+impl Row {
+    fn of_pair(p: &Pair) -> Self {
+        Self {
+            load: p.load.title(),
+            unit: p.unit(),
+            values: p.values(),
+            ratio: p.ratio(),
+            added: p.added(),
+            p99: [p99(&p.pe), p99(&p.ve)],
         }
-    };
+    }
+
+    /// A disk that does nothing is in the machine only.
+    fn of_floor((load, cell): &(Load, Cell)) -> Self {
+        let (unit, value) = match load.depth {
+            1 => ("ns", cell.mean_latency()),
+            _ => ("IOPS", cell.iops()),
+        };
+        Self {
+            load: format!("{}, a disk that does nothing", load.title()),
+            unit,
+            values: [None, value],
+            ratio: None,
+            added: None,
+            p99: [None, p99(cell)],
+        }
+    }
+}
+
+fn both(about: &str, m: &Measured<'_>, options: &VmOptions) -> Section {
+    let rows = m.pairs.iter().map(Row::of_pair);
+    let rows = rows.chain(m.floor.iter().map(Row::of_floor));
     Section {
         id: "vm".into(),
         title: "Physical (PE) beside virtualized (VE)".into(),
@@ -209,31 +181,57 @@ fn both(about: &str, m: &Measured<'_>, options: &VmOptions) -> Section {
         ),
         charts: vec![
             bars(
+                m,
                 "vm-latency",
                 "Latency, one outstanding",
                 "ns",
                 "mean latency",
             ),
-            bars("vm-bandwidth", "Bandwidth", "bytes/s", "bandwidth"),
-            bars("vm-iops", "IOPS", "IOPS", "IOPS"),
+            bars(m, "vm-bandwidth", "Bandwidth", "bytes/s", "bandwidth"),
+            bars(m, "vm-iops", "IOPS", "IOPS", "IOPS"),
         ],
-        tables: vec![Table {
-            id: "vm-table".into(),
-            title: "Both sides".into(),
-            columns: vec![
-                column("load", ""),
-                column("measure", ""),
-                column("PE", ""),
-                column("VE", ""),
-                column("VE / PE", ""),
-                column("added to latency", "%"),
-                column("PE p99", "ns"),
-                column("VE p99", "ns"),
-            ],
+        tables: vec![table(
+            "vm-table",
+            "Both sides",
             rows,
-        }],
+            &[
+                ("load", "", &|r| text(r.load.clone())),
+                ("measure", "", &|r| {
+                    text(match r.unit {
+                        "ns" => "mean latency, us",
+                        "bytes/s" => "bandwidth, MB/s",
+                        _ => "IOPS, thousands",
+                    })
+                }),
+                ("PE", "", &|r| scaled(r.values[0], r.unit)),
+                ("VE", "", &|r| scaled(r.values[1], r.unit)),
+                ("VE / PE", "", &|r| number(r.ratio)),
+                ("added to latency", "%", &|r| number(r.added)),
+                ("PE p99", "ns", &|r| number(r.p99[0])),
+                ("VE p99", "ns", &|r| number(r.p99[1])),
+            ],
+        )],
         ..Section::default()
     }
+}
+
+/// Both sides of the loads that are compared by this unit.
+fn bars(m: &Measured<'_>, id: &str, title: &str, unit: &str, label: &str) -> Chart {
+    let of: Vec<&Pair> = m.pairs.iter().filter(|p| p.unit() == unit).collect();
+    let side = |i: usize| {
+        let values = of.iter().map(|p| p.values()[i]).enumerate();
+        values.map(|(k, v)| point(k as f64, v)).collect()
+    };
+    let mut drawn = chart(
+        id,
+        title,
+        ChartKind::Bar,
+        axis("load", "", false),
+        axis(label, unit, false),
+        vec![series("PE", side(0)), series("VE", side(1))],
+    );
+    drawn.categories = of.iter().map(|p| p.load.title()).collect();
+    drawn
 }
 
 /// In the unit that the table's row names.
@@ -251,60 +249,40 @@ fn curve(m: &Measured<'_>) -> Option<Section> {
     if m.curve.is_empty() {
         return None;
     }
-    let side = |name: &str, get: fn(&Pair) -> &Cell| ChartSeries {
-        name: name.into(),
-        points: m
-            .curve
-            .iter()
-            .filter_map(|p| {
-                let c = get(p);
-                Some(Point {
-                    label: Some(format!("QD {}", p.load.depth)),
-                    ..point(c.iops()?.value, c.mean_latency())
-                })
+    let side = |name: &str, get: fn(&Pair) -> &Cell| {
+        let of = |p| {
+            let c: &Cell = get(p);
+            Some(Point {
+                label: Some(format!("QD {}", p.load.depth)),
+                ..point(c.iops()?.value, c.mean_latency())
             })
-            .collect(),
+        };
+        series(name, m.curve.iter().filter_map(of).collect())
     };
-    let rows = m
-        .curve
-        .iter()
-        .map(|p| {
-            vec![
-                TableCell::Number(f64::from(p.load.depth)),
-                estimate(p.pe.iops()),
-                estimate(p.pe.mean_latency()),
-                estimate(p.ve.iops()),
-                estimate(p.ve.mean_latency()),
-            ]
-        })
-        .collect();
     Some(Section {
         id: "vm-curve".into(),
         title: "Load curve of both sides".into(),
         text: "Random reads of 4 KiB in a closed loop of growing depth.".into(),
-        charts: vec![Chart {
-            id: "vm-curve-chart".into(),
-            title: "Mean latency against IOPS".into(),
-            kind: ChartKind::Line,
-            x: axis("IOPS", "IOPS", false),
-            y: axis("mean latency", "ns", true),
-            z: None,
-            categories: Vec::new(),
-            series: vec![side("PE", |p| &p.pe), side("VE", |p| &p.ve)],
-            marks: Vec::new(),
-        }],
-        tables: vec![Table {
-            id: "vm-curve-table".into(),
-            title: "Points of the curve".into(),
-            columns: vec![
-                column("depth", ""),
-                column("PE IOPS", "IOPS"),
-                column("PE latency", "ns"),
-                column("VE IOPS", "IOPS"),
-                column("VE latency", "ns"),
+        charts: vec![chart(
+            "vm-curve-chart",
+            "Mean latency against IOPS",
+            ChartKind::Line,
+            axis("IOPS", "IOPS", false),
+            axis("mean latency", "ns", true),
+            vec![side("PE", |p| &p.pe), side("VE", |p| &p.ve)],
+        )],
+        tables: vec![table(
+            "vm-curve-table",
+            "Points of the curve",
+            &m.curve,
+            &[
+                ("depth", "", &|p| number(Some(p.load.depth.into()))),
+                ("PE IOPS", "IOPS", &|p| estimate(p.pe.iops())),
+                ("PE latency", "ns", &|p| estimate(p.pe.mean_latency())),
+                ("VE IOPS", "IOPS", &|p| estimate(p.ve.iops())),
+                ("VE latency", "ns", &|p| estimate(p.ve.mean_latency())),
             ],
-            rows,
-        }],
+        )],
         ..Section::default()
     })
 }
@@ -323,13 +301,10 @@ fn fleets(m: &Measured<'_>) -> Option<Section> {
     if m.fleets.is_empty() {
         return None;
     }
-    let series = |name: &str, get: fn(&Fleet) -> Option<Estimate>| ChartSeries {
-        name: name.into(),
-        points: m
-            .fleets
-            .iter()
-            .map(|f| point(f64::from(f.machines), get(f)))
-            .collect(),
+    let line = |name: &str, get: fn(&Fleet) -> Option<Estimate>| {
+        let points = m.fleets.iter();
+        let points = points.map(|f| point(f64::from(f.machines), get(f)));
+        series(name, points.collect())
     };
     let host = physical_iops(m);
     let marks = host.map(|h| Mark {
@@ -337,52 +312,39 @@ fn fleets(m: &Measured<'_>) -> Option<Section> {
         y: Some(h.value),
         label: "PE".into(),
     });
-    let rows = m
-        .fleets
-        .iter()
-        .map(|f| {
-            let share = f
-                .together()
-                .zip(host)
-                .map(|(t, h)| t.value / h.value * 100.0);
-            vec![
-                TableCell::Number(f64::from(f.machines)),
-                estimate(f.together()),
-                estimate(f.each()),
-                number(share),
-                estimate(f.latency()),
-                number(f.skew().map(|s| s.0 as f64)),
-            ]
-        })
-        .collect();
+    let mut drawn = chart(
+        "vm-machines-chart",
+        "IOPS by number of machines",
+        ChartKind::Line,
+        axis("machines", "", false),
+        axis("IOPS", "IOPS", false),
+        vec![
+            line("accumulated", Fleet::together),
+            line("mean of a machine", Fleet::each),
+        ],
+    );
+    drawn.marks.extend(marks);
     Some(Section {
         id: "vm-machines".into(),
         title: "Machines that share the target".into(),
         text: "Random reads of 4 KiB in all machines at the same time, each on its own part of the target. The skew is the time between the first and the last machine's first I/O.".into(),
-        charts: vec![Chart {
-            id: "vm-machines-chart".into(),
-            title: "IOPS by number of machines".into(),
-            kind: ChartKind::Line,
-            x: axis("machines", "", false),
-            y: axis("IOPS", "IOPS", false),
-            z: None,
-            categories: Vec::new(),
-            series: vec![series("accumulated", Fleet::together), series("mean of a machine", Fleet::each)],
-            marks: marks.into_iter().collect(),
-        }],
-        tables: vec![Table {
-            id: "vm-machines-table".into(),
-            title: "Accumulated and mean".into(),
-            columns: vec![
-                column("machines", ""),
-                column("accumulated", "IOPS"),
-                column("mean", "IOPS"),
-                column("of the host", "%"),
-                column("mean latency", "ns"),
-                column("start skew", "ns"),
+        charts: vec![drawn],
+        tables: vec![table(
+            "vm-machines-table",
+            "Accumulated and mean",
+            m.fleets,
+            &[
+                ("machines", "", &|f| number(Some(f.machines.into()))),
+                ("accumulated", "IOPS", &|f| estimate(f.together())),
+                ("mean", "IOPS", &|f| estimate(f.each())),
+                ("of the host", "%", &|f| {
+                    let both = f.together().zip(host);
+                    number(both.map(|(t, h)| t.value / h.value * 100.0))
+                }),
+                ("mean latency", "ns", &|f| estimate(f.latency())),
+                ("start skew", "ns", &|f| number(f.skew().map(|s| s.0 as f64))),
             ],
-            rows,
-        }],
+        )],
         ..Section::default()
     })
 }
@@ -391,21 +353,11 @@ fn tried(m: &Measured<'_>, options: &VmOptions) -> Option<Section> {
     if m.tried.is_empty() {
         return None;
     }
-    let mut rows = Vec::new();
-    for t in m.tried {
-        for r in &t.rows {
-            let change = |e: Option<f64>| number(e.map(|x| x * 100.0));
-            rows.push(vec![
-                text(t.setup.words()),
-                text(t.load.title()),
-                text(r.label.clone()),
-                change(r.relative.map(|e| e.value)),
-                change(r.relative.and_then(|e| e.low)),
-                change(r.relative.and_then(|e| e.high)),
-                text(r.verdict.words()),
-            ]);
-        }
-    }
+    let rows = m
+        .tried
+        .iter()
+        .flat_map(|t| t.rows.iter().map(move |r| (t, r)));
+    let change = |e: Option<f64>| number(e.map(|x| x * 100.0));
     Some(Section {
         id: "vm-settings".into(),
         title: "Settings, proved in turns".into(),
@@ -414,20 +366,22 @@ fn tried(m: &Measured<'_>, options: &VmOptions) -> Option<Section> {
             options.setup.words(),
             options.blocks
         ),
-        tables: vec![Table {
-            id: "vm-settings-table".into(),
-            title: "Change against the base".into(),
-            columns: vec![
-                column("setting", ""),
-                column("load", ""),
-                column("measure", ""),
-                column("change", "%"),
-                column("from", "%"),
-                column("to", "%"),
-                column("verdict", ""),
-            ],
+        tables: vec![table(
+            "vm-settings-table",
+            "Change against the base",
             rows,
-        }],
+            &[
+                ("setting", "", &|(t, _)| text(t.setup.words())),
+                ("load", "", &|(t, _)| text(t.load.title())),
+                ("measure", "", &|(_, r)| text(r.label.clone())),
+                ("change", "%", &|(_, r)| change(r.relative.map(|e| e.value))),
+                ("from", "%", &|(_, r)| {
+                    change(r.relative.and_then(|e| e.low))
+                }),
+                ("to", "%", &|(_, r)| change(r.relative.and_then(|e| e.high))),
+                ("verdict", "", &|(_, r)| text(r.verdict.words())),
+            ],
+        )],
         ..Section::default()
     })
 }

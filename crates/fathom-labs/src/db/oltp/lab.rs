@@ -220,6 +220,26 @@ impl<'a> Lab<'a> {
         Ok(Some(rate * f64::from(share) / 100.0))
     }
 
+    /// What a cell does in a repeat.
+    fn load(&self, cell: &Cell, repeat: u32) -> Result<Load, LabError> {
+        let (ramp, time) = times(self.plan, self.options);
+        let rate = self.offered(cell)?;
+        // A step is judged by its 99th percentile, with ten samples beyond it in all repeats together.
+        let samples = 1200.0 / f64::from(self.plan.profile.repeats);
+        let enough = rate.filter(|_| cell.load.is_some() && self.options.db.time.is_none());
+        let enough = enough.map_or(0.0, |r| (samples / r).min(60.0));
+        Ok(Load {
+            mix: cell.mix,
+            rows: self.options.rows,
+            count: self.options.count,
+            threads: cell.threads,
+            ramp,
+            time: time.max(Nanos((enough * 1e9) as u64)),
+            rate,
+            seed: seed(self.options.db.seed, "oltp", cell.mix.name(), repeat),
+        })
+    }
+
     fn measure(
         &mut self,
         server: &Server<'_>,
@@ -229,31 +249,14 @@ impl<'a> Lab<'a> {
     ) -> Result<Repeat, Ended> {
         let bench = self.bench;
         let stop = || bench.interrupted();
-        let (ramp, time) = times(self.plan, self.options);
-        let seed = |of: &str| seed(self.options.db.seed, "oltp", of, repeat);
-        let rate = self.offered(cell)?;
-        // A step is judged by its 99th percentile, with ten samples beyond it in all repeats together.
-        let samples = 1200.0 / f64::from(self.plan.profile.repeats);
-        let enough = rate.filter(|_| cell.load.is_some() && self.options.db.time.is_none());
-        let enough = enough.map_or(0.0, |r| (samples / r).min(60.0));
-        let time = time.max(Nanos((enough * 1e9) as u64));
-        let load = Load {
-            mix: cell.mix,
-            rows: self.options.rows,
-            count: self.options.count,
-            threads: cell.threads,
-            ramp,
-            time,
-            rate,
-            seed: seed(cell.mix.name()),
-        };
+        let load = self.load(cell, repeat)?;
         // Half of it before and half after: what drifts is in both halves, and cancels.
         let beside = |half: &str| -> Result<Option<f64>, LabError> {
             let Some((program, _)) = self.sysbench.filter(|_| !stop()) else {
                 return Ok(None);
             };
             let other = Load {
-                seed: seed(half),
+                seed: seed(self.options.db.seed, "oltp", half, repeat),
                 time: Nanos(load.time.0 / 2),
                 ..load
             };
@@ -263,7 +266,7 @@ impl<'a> Lab<'a> {
         let watch = Watch::new((server.connect)()?, server.dialect, server.here)?;
         let device = self.device.as_ref();
         // A step follows a closed loop on the same server, which took its log as far as it goes.
-        let warm = cell.load.is_some() && rate.is_some();
+        let warm = cell.load.is_some() && load.rate.is_some();
         let ((mut load_done, again), counts) = observed(
             ((server.gauge)()?, watch),
             (&stop, warm),

@@ -195,29 +195,11 @@ impl<'a> Part<'a> {
     }
 
     fn present(&self, shown: &mut Shown) {
-        let (name, o) = (self.name, &self.result.options);
+        let name = self.name;
         let mut section = Section {
             id: format!("oltp-{name}"),
             title: format!("{}: {name}", self.result.facts.engine()),
-            text: format!(
-                "{}{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver{}, measured once the buffer pool was full or did not grow any more, was missed as often as before, and the log ({}) was freed as fast as it was written. {} Repeats in turns.",
-                self.result.facts.version,
-                match o.settings.set.is_empty() {
-                    true => String::new(),
-                    false => format!(", all with {}", o.settings.set.join(", ")),
-                },
-                o.count,
-                o.rows.name(),
-                match &o.server {
-                    Some(server) => format!(" at {server}"),
-                    None => " over a unix socket".into(),
-                },
-                match o.server {
-                    Some(_) => "its own".into(),
-                    None => Bytes(super::log_bytes(o)).to_string(),
-                },
-                self.result.facts.in_words()
-            ),
+            text: self.about(),
             tables: vec![self.rates_table(), self.counters_table()],
             ..Section::default()
         };
@@ -240,28 +222,7 @@ impl<'a> Part<'a> {
             shown.findings.extend(tried::findings("oltp-try", &tried));
         }
         if self.experiment == Experiment::Objective {
-            let objective = o.objective;
-            let of = |mix: Mix| {
-                let open = |l: &&&Line| l.setting.load.is_some() && l.setting.mix == mix;
-                Steps {
-                    name: mix.name(),
-                    lines: self.lines.iter().filter(open).copied().collect(),
-                    objective,
-                    evidence: self.evidence,
-                }
-            };
-            let all: Vec<_> = self.mixes().into_iter().map(of).collect();
-            for steps in &all {
-                section.text.push_str(&steps.sentence());
-                let id = format!("oltp-objective-{}-carried", steps.name);
-                shown
-                    .headlines
-                    .push(steps.headline(self.result.facts.engine(), &id));
-            }
-            let all: Vec<_> = all.iter().collect();
-            section
-                .tables
-                .push(steps_table("oltp-objective-steps", &all));
+            self.present_objective(&mut section, shown);
         }
         if [
             Experiment::PageSize,
@@ -318,6 +279,56 @@ impl<'a> Part<'a> {
         let tried = self.lines.iter().copied();
         let tried = tried.filter(|l| !l.setting.tried.is_empty());
         tried.filter_map(of).collect()
+    }
+
+    /// How all of it was measured.
+    fn about(&self) -> String {
+        let (o, facts) = (&self.result.options, &self.result.facts);
+        format!(
+            "{}{}. sysbench's OLTP transactions on one table of {} rows ({} keys) by fathom's own driver{}, measured once the buffer pool was full or did not grow any more, was missed as often as before, and the log ({}) was freed as fast as it was written. {} Repeats in turns.",
+            facts.version,
+            match o.settings.set.is_empty() {
+                true => String::new(),
+                false => format!(", all with {}", o.settings.set.join(", ")),
+            },
+            o.count,
+            o.rows.name(),
+            match &o.server {
+                Some(server) => format!(" at {server}"),
+                None => " over a unix socket".into(),
+            },
+            match o.server {
+                Some(_) => "its own".into(),
+                None => Bytes(super::log_bytes(o)).to_string(),
+            },
+            facts.in_words()
+        )
+    }
+
+    /// What each kind of transactions carries within the objective.
+    fn present_objective(&self, section: &mut Section, shown: &mut Shown) {
+        let objective = self.result.options.objective;
+        let of = |mix: Mix| {
+            let open = |l: &&&Line| l.setting.load.is_some() && l.setting.mix == mix;
+            Steps {
+                name: mix.name(),
+                lines: self.lines.iter().filter(open).copied().collect(),
+                objective,
+                evidence: self.evidence,
+            }
+        };
+        let all: Vec<_> = self.mixes().into_iter().map(of).collect();
+        for steps in &all {
+            section.text.push_str(&steps.sentence());
+            let id = format!("oltp-objective-{}-carried", steps.name);
+            shown
+                .headlines
+                .push(steps.headline(self.result.facts.engine(), &id));
+        }
+        let all: Vec<_> = all.iter().collect();
+        section
+            .tables
+            .push(steps_table("oltp-objective-steps", &all));
     }
 
     /// A line with what was seen of the server.

@@ -327,19 +327,7 @@ impl Reader<'_, '_> {
                 .error(at, format!("\\{name} is not done here; {why}")));
         }
         match name.as_str() {
-            "set" => {
-                let place = self.cursor.at;
-                let variable = self.cursor.word().unwrap_or_default().to_owned();
-                if !Names::allows(&variable) {
-                    return Err(self.cursor.error(
-                        place,
-                        format!("\\set: '{variable}' is no name of a variable: expected letters, digits and _, no digit first"),
-                    ));
-                }
-                let value = self.expression()?;
-                let slot = self.names.slot(&variable);
-                self.push(line, Do::Set(slot, value));
-            }
+            "set" => self.set(line)?,
             "if" => {
                 let unless = self.unless(line)?;
                 self.open.push(Open {
@@ -348,24 +336,7 @@ impl Reader<'_, '_> {
                     jumps: Vec::new(),
                 });
             }
-            "elif" | "else" => {
-                let here = self.open.last().ok_or(()).map(|o| o.unless);
-                let Some(unless) =
-                    here.map_err(|()| self.stray(at, &name, "without matching \\if"))?
-                else {
-                    return Err(self.stray(at, &name, "after \\else"));
-                };
-                let jump = self.push(line, Do::Jump(0));
-                self.lands(unless);
-                let unless = match name.as_str() {
-                    "elif" => Some(self.unless(line)?),
-                    _ => None,
-                };
-                if let Some(open) = self.open.last_mut() {
-                    open.unless = unless;
-                    open.jumps.push(jump);
-                }
-            }
+            "elif" | "else" => self.otherwise(at, line, &name)?,
             "endif" => {
                 let Some(open) = self.open.pop() else {
                     return Err(self.stray(at, &name, "without matching \\if"));
@@ -375,25 +346,7 @@ impl Reader<'_, '_> {
                 }
             }
             "sleep" => self.sleep(at, line)?,
-            "gset" | "aset" => {
-                let prefix = self.cursor.word().unwrap_or_default().to_owned();
-                if !prefix.is_empty() && !Names::allows(&prefix) {
-                    return Err(self.cursor.error(
-                        at,
-                        format!("\\{name}: '{prefix}' begins no name of a variable"),
-                    ));
-                }
-                let store = Some(Store {
-                    all: name == "aset",
-                    prefix,
-                });
-                match self.steps.last_mut().map(|s| &mut s.does) {
-                    Some(Do::Sql(sql)) if sql.store.is_none() => sql.store = store,
-                    _ => {
-                        return Err(self.stray(at, &name, "must follow an SQL command"));
-                    }
-                }
-            }
+            "gset" | "aset" => self.store(at, &name)?,
             _ => {
                 return Err(self.cursor.error(
                     at,
@@ -406,6 +359,60 @@ impl Reader<'_, '_> {
             return Err(self
                 .cursor
                 .error(place, format!("unexpected argument of \\{name}: '{word}'")));
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, line: usize) -> Out<()> {
+        let place = self.cursor.at;
+        let variable = self.cursor.word().unwrap_or_default().to_owned();
+        if !Names::allows(&variable) {
+            return Err(self.cursor.error(
+                place,
+                format!("\\set: '{variable}' is no name of a variable: expected letters, digits and _, no digit first"),
+            ));
+        }
+        let value = self.expression()?;
+        let slot = self.names.slot(&variable);
+        self.push(line, Do::Set(slot, value));
+        Ok(())
+    }
+
+    /// `\elif` and `\else`.
+    fn otherwise(&mut self, at: usize, line: usize, name: &str) -> Out<()> {
+        let here = self.open.last().ok_or(()).map(|o| o.unless);
+        let Some(unless) = here.map_err(|()| self.stray(at, name, "without matching \\if"))? else {
+            return Err(self.stray(at, name, "after \\else"));
+        };
+        let jump = self.push(line, Do::Jump(0));
+        self.lands(unless);
+        let unless = match name {
+            "elif" => Some(self.unless(line)?),
+            _ => None,
+        };
+        if let Some(open) = self.open.last_mut() {
+            open.unless = unless;
+            open.jumps.push(jump);
+        }
+        Ok(())
+    }
+
+    /// `\gset` and `\aset`.
+    fn store(&mut self, at: usize, name: &str) -> Out<()> {
+        let prefix = self.cursor.word().unwrap_or_default().to_owned();
+        if !prefix.is_empty() && !Names::allows(&prefix) {
+            return Err(self.cursor.error(
+                at,
+                format!("\\{name}: '{prefix}' begins no name of a variable"),
+            ));
+        }
+        let store = Some(Store {
+            all: name == "aset",
+            prefix,
+        });
+        match self.steps.last_mut().map(|s| &mut s.does) {
+            Some(Do::Sql(sql)) if sql.store.is_none() => sql.store = store,
+            _ => return Err(self.stray(at, name, "must follow an SQL command")),
         }
         Ok(())
     }

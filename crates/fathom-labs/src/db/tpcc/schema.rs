@@ -212,6 +212,19 @@ fn load_district(
         s.push_str(&format!(",{tax},30000.00,{}", CUSTOMERS + 1));
     })?;
     rows.flush()?;
+    load_customers(session, w, d, random, c_last, now)?;
+    load_orders(session, w, d, random, now)
+}
+
+/// With one payment each.
+fn load_customers(
+    session: &mut dyn Session,
+    w: i64,
+    d: i64,
+    random: &mut SplitMix64,
+    c_last: i64,
+    now: &str,
+) -> Result<()> {
     let mut rows = Rows::of(session, "customer");
     for c in 1..=CUSTOMERS {
         rows.row(|s| {
@@ -241,8 +254,17 @@ fn load_district(
             text(random, 12, 24, s);
         })?;
     }
-    rows.flush()?;
-    // Each customer has one order, in random order.
+    rows.flush()
+}
+
+/// Each customer has one order, in random order.
+fn load_orders(
+    session: &mut dyn Session,
+    w: i64,
+    d: i64,
+    random: &mut SplitMix64,
+    now: &str,
+) -> Result<()> {
     let mut customers: Vec<i64> = (1..=CUSTOMERS).collect();
     for i in (1..customers.len()).rev() {
         customers.swap(i, random.below(i + 1));

@@ -216,9 +216,8 @@ impl Client {
         if n >= w { n + 1 } else { n }
     }
 
-    fn new_order(&mut self, w: i64, now: &str) -> Result<End> {
-        let d = between(&mut self.random, 1, DISTRICTS);
-        let c = self.pick_customer();
+    /// Lines of an order: from which warehouse, which item, how many. Of a hundred orders one has an item that nobody has.
+    fn draw_items(&mut self, w: i64) -> Vec<(i64, i64, i64)> {
         let n = between(&mut self.random, 5, 15);
         let fails = self.random.below(100) == 0;
         let mut items: Vec<(i64, i64, i64)> = (0..n)
@@ -234,6 +233,14 @@ impl Client {
         if fails && let Some(last) = items.last_mut() {
             last.1 = ITEMS + 1;
         }
+        items
+    }
+
+    fn new_order(&mut self, w: i64, now: &str) -> Result<End> {
+        let d = between(&mut self.random, 1, DISTRICTS);
+        let c = self.pick_customer();
+        let items = self.draw_items(w);
+        let n = items.len() as i64;
         let local = items.iter().all(|i| i.0 == w);
         self.sql(self.statements.warehouse_tax, &[Int(w)])?;
         let w_tax = self.answer.num(0, 0)?;

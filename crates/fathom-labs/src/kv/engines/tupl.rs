@@ -2,7 +2,7 @@
 //! starts it and reads what it says.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fathom_io::target::count;
@@ -79,6 +79,42 @@ pub(super) fn probe() -> Result<String, LabError> {
     Ok(format!("{}, {machine}", tupl.unwrap_or_default()))
 }
 
+/// The adapter, which is told everything by its arguments.
+fn command(
+    setting: &Setting<'_>,
+    jars: &[PathBuf],
+    source: &Path,
+    data: &Path,
+) -> Result<Command, LabError> {
+    let load = setting.load;
+    let class_path: Vec<String> = jars.iter().map(|j| j.display().to_string()).collect();
+    let mut command = Command::new(java()?);
+    command
+        .args(["-Xshare:auto", "-XX:+UseSerialGC", "-Xmx1g"])
+        .args(["--add-opens=java.base/java.nio=ALL-UNNAMED"])
+        .args(["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"])
+        .args(["-cp", &class_path.join(":")])
+        .arg(source)
+        .arg(data)
+        .args([
+            setting.page.to_string(),
+            setting.cache.to_string(),
+            u32::from(setting.commit).to_string(),
+            load.count.to_string(),
+            load.value.to_string(),
+            load.threads.to_string(),
+            (load.ramp.0 / 1_000_000).to_string(),
+            (load.time.0 / 1_000_000).to_string(),
+            load.mix.read.to_string(),
+            load.mix.update.to_string(),
+            load.mix.insert.to_string(),
+            (load.seed & 0x7fff_ffff).to_string(),
+            setting.fill.to_string(),
+        ])
+        .current_dir(setting.dir);
+    Ok(command)
+}
+
 /// See [`super::Measure`].
 pub(super) fn measure(
     setting: &Setting<'_>,
@@ -99,31 +135,7 @@ pub(super) fn measure(
     fathom_files::output::write(&source, fathom_files::Existing::Any, SOURCE.as_bytes())
         .map_err(|e| failed("Tupl", e))?;
     let data = setting.dir.join("tupl");
-    let class_path: Vec<String> = jars.iter().map(|j| j.display().to_string()).collect();
-    let mut command = Command::new(java()?);
-    command
-        .args(["-Xshare:auto", "-XX:+UseSerialGC", "-Xmx1g"])
-        .args(["--add-opens=java.base/java.nio=ALL-UNNAMED"])
-        .args(["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"])
-        .args(["-cp", &class_path.join(":")])
-        .arg(&source)
-        .arg(&data)
-        .args([
-            setting.page.to_string(),
-            setting.cache.to_string(),
-            u32::from(setting.commit).to_string(),
-            load.count.to_string(),
-            load.value.to_string(),
-            load.threads.to_string(),
-            (load.ramp.0 / 1_000_000).to_string(),
-            (load.time.0 / 1_000_000).to_string(),
-            load.mix.read.to_string(),
-            load.mix.update.to_string(),
-            load.mix.insert.to_string(),
-            (load.seed & 0x7fff_ffff).to_string(),
-            setting.fill.to_string(),
-        ])
-        .current_dir(setting.dir);
+    let command = command(setting, &jars, &source, &data)?;
     let errors = setting.dir.join("tupl.log");
     let (mut kept, out) = ChildGuard::piped(command, &errors)?;
     let sample = || (load.device.and_then(count), Snapshot::take());
