@@ -51,18 +51,9 @@ const LINES_MAX: usize = 700;
 const FUNCTION_LINES_MAX: usize = 80;
 
 /// Functions that are longer, with their lines: none may be added or grow, and who shortens one takes it from the list.
-const LEFT: [(&str, &str, usize); 22] = [
+const LEFT: [(&str, &str, usize); 17] = [
     ("fathom-bench/src/notebook.rs", "begin", 90),
     ("fathom-bench/src/sim_bench.rs", "run", 81),
-    (
-        "fathom-experiments/src/compare/conditions.rs",
-        "conditions",
-        92,
-    ),
-    ("fathom-experiments/src/plan/present.rs", "section", 90),
-    ("fathom-experiments/src/pts/long.rs", "show_saturation", 101),
-    ("fathom-experiments/src/sim_fit/mod.rs", "fit", 113),
-    ("fathom-experiments/src/zones/work.rs", "run", 82),
     ("fathom-io/src/driver/collect.rs", "intrinsic_flags", 87),
     ("fathom-io/src/driver/seat.rs", "set_up", 90),
     ("fathom-io/src/job/command.rs", "check_command", 91),

@@ -87,6 +87,34 @@ pub fn mismatches(a: &Run, b: &Run, allowed: &[String]) -> Vec<Mismatch> {
         .collect()
 }
 
+/// Conditions that stand in the environment as they are.
+const OF_ENVIRONMENT: [(&str, &str); 9] = [
+    ("firmware", "/storage/devices/0/firmware"),
+    ("scheduler", "/storage/devices/0/queue/scheduler"),
+    ("kernel", "/kernel/release"),
+    ("kernel-command-line", "/kernel/command_line"),
+    ("cpu", "/cpu/model"),
+    ("governor", "/cpu/governors"),
+    ("mitigations", "/cpu/mitigations"),
+    ("virtualization", "/virtualization/hypervisor"),
+    ("build", "/build_profile"),
+];
+/// What is compared of a device's queue.
+const QUEUE: [&str; 6] = [
+    "nr_requests",
+    "hardware_queues",
+    "poll_queues",
+    "write_cache",
+    "nomerges",
+    "max_sectors_kb",
+];
+
+/// The texts at some places, as far as they are there.
+fn joined(v: &Value, places: &[&str]) -> String {
+    let texts = places.iter().filter_map(|p| text(v.pointer(p)));
+    texts.collect::<Vec<_>>().join(" ")
+}
+
 pub(super) fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
     let e = &run.environment;
     let mut out = BTreeMap::new();
@@ -95,8 +123,10 @@ pub(super) fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
             out.insert(name, v);
         }
     };
+    for (name, path) in OF_ENVIRONMENT {
+        put(name, text(e.pointer(path)));
+    }
     let device = e.pointer("/storage/devices/0");
-    let of_device = |path: &str| device.and_then(|d| text(d.pointer(path)));
     put(
         "simulated",
         Some(if run.simulated { "simulated" } else { "real" }.into()),
@@ -104,11 +134,7 @@ pub(super) fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
     put("kind", Some(run.target.kind.clone()));
     put("size", Some(format!("{} bytes", run.target.size_bytes)));
     // Serial numbers tell two drives of one model apart.
-    let identity = ["/model", "/serial"]
-        .iter()
-        .filter_map(|p| of_device(p))
-        .collect::<Vec<_>>()
-        .join(" ");
+    let identity = device.map_or_else(String::new, |d| joined(d, &["/model", "/serial"]));
     put(
         "device",
         if run.simulated {
@@ -120,42 +146,22 @@ pub(super) fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
             Some(identity)
         },
     );
-    put("firmware", of_device("/firmware"));
     let fs = e.pointer("/storage/file_system");
     put(
         "file-system",
-        fs.filter(|f| f.is_object()).map(|f| {
-            ["/fs_type", "/mount_options"]
+        fs.filter(|f| f.is_object())
+            .map(|f| joined(f, &["/fs_type", "/mount_options"])),
+    );
+    put(
+        "queue",
+        device.and_then(|d| d.pointer("/queue")).map(|q| {
+            QUEUE
                 .iter()
-                .filter_map(|p| text(f.pointer(p)))
+                .filter_map(|k| Some(format!("{k}={}", text(q.get(k))?)))
                 .collect::<Vec<_>>()
                 .join(" ")
         }),
     );
-    put("scheduler", of_device("/queue/scheduler"));
-    put(
-        "queue",
-        device.and_then(|d| d.pointer("/queue")).map(|q| {
-            [
-                "nr_requests",
-                "hardware_queues",
-                "poll_queues",
-                "write_cache",
-                "nomerges",
-                "max_sectors_kb",
-            ]
-            .iter()
-            .filter_map(|k| Some(format!("{k}={}", text(q.get(k))?)))
-            .collect::<Vec<_>>()
-            .join(" ")
-        }),
-    );
-    put("kernel", text(e.pointer("/kernel/release")));
-    put(
-        "kernel-command-line",
-        text(e.pointer("/kernel/command_line")),
-    );
-    put("cpu", text(e.pointer("/cpu/model")));
     // Kept busy or awake (--cpu); the jobs that compare settings have both.
     let kept: BTreeSet<&str> = run
         .jobs
@@ -168,14 +174,7 @@ pub(super) fn conditions(run: &Run) -> BTreeMap<&'static str, String> {
         "processors",
         Some(kept.into_iter().collect::<Vec<_>>().join(", ")),
     );
-    put("governor", text(e.pointer("/cpu/governors")));
-    put("mitigations", text(e.pointer("/cpu/mitigations")));
-    put(
-        "virtualization",
-        text(e.pointer("/virtualization/hypervisor")),
-    );
     put("fathom", Some(run.tool_version.clone()));
-    put("build", text(e.pointer("/build_profile")));
     put("profile", run.profile.clone());
     out
 }

@@ -5,7 +5,7 @@ use fathom_bench::parts::{self, axis, chart, headline_of, number, point, series,
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_stats::Estimate;
 use fathom_telemetry::Nanos;
-use fathom_telemetry::schema::{ChartKind, Finding, Section};
+use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
 
 use super::{PlanResult, Planned};
 use crate::slo::{Judged, Step, words};
@@ -432,10 +432,11 @@ impl PlanResult {
         })
     }
 
-    fn section(&self, rows: &[Row<'_>], promise: &str) -> Section {
+    /// What each target was seen to do at its rates, with the objective as a line.
+    fn response(&self, rows: &[Row<'_>]) -> Chart {
         let demand = self.demand.rate;
-        let first = &rows[0].planned.found;
-        let q = first.objective.percentile;
+        let objective = &rows[0].planned.found.objective;
+        let q = objective.percentile;
         let line = |r: &Row<'_>| {
             let mut points: Vec<_> = (r.judged.steps.iter().chain(&r.held_out))
                 .map(|s| point(s.rung.rate, s.longest(q).map(Estimate::single)))
@@ -446,11 +447,23 @@ impl PlanResult {
         let mut lines: Vec<_> = rows.iter().map(line).collect();
         let ends = lines.iter().flat_map(|l| &l.points).map(|p| p.x);
         let (low, high) = ends.fold((demand, demand), |(l, h), x| (l.min(x), h.max(x)));
-        let limit = Estimate::single(first.objective.limit.0 as f64);
-        lines.push(series(
-            "objective",
-            vec![point(low, Some(limit)), point(high, Some(limit))],
-        ));
+        let limit = Some(Estimate::single(objective.limit.0 as f64));
+        let ends = [low, high].map(|x| point(x, limit));
+        lines.push(series("objective", ends.into()));
+        chart(
+            "plan-response",
+            &format!("Response (p{q}, the longest of reads, writes and syncs) by rate"),
+            ChartKind::Line,
+            axis("requests", "1/s", rows.len() > 1),
+            axis(&format!("response, p{q}"), "ns", true),
+            lines,
+        )
+    }
+
+    fn section(&self, rows: &[Row<'_>], promise: &str) -> Section {
+        let demand = self.demand.rate;
+        let first = &rows[0].planned.found;
+        let q = first.objective.percentile;
         let priced = rows.iter().any(|r| r.planned.price.is_some());
         let name: parts::ColumnOf<'_, &Row<'_>> = ("target", "", &|r| text(&r.planned.target));
         let carries: parts::ColumnOf<'_, &Row<'_>> =
@@ -473,14 +486,6 @@ impl PlanResult {
             columns.push(price);
         }
         columns.extend([source, verdict]);
-        let said = |r: &Row<'_>, s: &Step<'_>| match r.judged.covers(s.rung.rate) {
-            Some(true) => "holds",
-            Some(false) => "broken",
-            None => "between",
-        };
-        let held: Vec<_> = (rows.iter())
-            .flat_map(|r| r.held_out.iter().map(move |s| (r, s)))
-            .collect();
         Section {
             id: "plan".into(),
             title: format!("Plan: {} requests per second, {promise}", words(demand)),
@@ -496,30 +501,34 @@ impl PlanResult {
                     false => "",
                 }
             ),
-            charts: vec![chart(
-                "plan-response",
-                &format!("Response (p{q}, the longest of reads, writes and syncs) by rate"),
-                ChartKind::Line,
-                axis("requests", "1/s", rows.len() > 1),
-                axis(&format!("response, p{q}"), "ns", true),
-                lines,
-            )],
+            charts: vec![self.response(rows)],
             tables: vec![
                 table("plan-table", "Targets", rows.iter(), &columns),
-                table(
-                    "plan-held-out",
-                    "At rates that were not tried while capacities were looked for",
-                    held,
-                    &[
-                        ("target", "", &|(r, _)| text(&r.planned.target)),
-                        ("rate", "1/s", &|(_, s)| number(Some(s.rung.rate))),
-                        (&format!("p{q}"), "ns", &|(_, s)| number(s.longest(q))),
-                        ("said", "", &|(r, s)| text(said(r, s))),
-                        ("seen", "", &|(_, s)| text(s.verdict())),
-                    ],
-                ),
+                held_out(rows, q),
             ],
             ..Section::default()
         }
     }
+}
+
+/// What was said of rates before they were tried.
+fn held_out(rows: &[Row<'_>], q: f64) -> Table {
+    let said = |r: &Row<'_>, s: &Step<'_>| match r.judged.covers(s.rung.rate) {
+        Some(true) => "holds",
+        Some(false) => "broken",
+        None => "between",
+    };
+    table(
+        "plan-held-out",
+        "At rates that were not tried while capacities were looked for",
+        rows.iter()
+            .flat_map(|r| r.held_out.iter().map(move |s| (r, s))),
+        &[
+            ("target", "", &|(r, _)| text(&r.planned.target)),
+            ("rate", "1/s", &|(_, s)| number(Some(s.rung.rate))),
+            (&format!("p{q}"), "ns", &|(_, s)| number(s.longest(q))),
+            ("said", "", &|(r, s)| text(said(r, s))),
+            ("seen", "", &|(_, s)| text(s.verdict())),
+        ],
+    )
 }

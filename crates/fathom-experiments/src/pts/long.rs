@@ -7,7 +7,7 @@ use fathom_io::JobSpec;
 use fathom_io::job::Rw;
 use fathom_stats::regimes::{Window, regimes};
 use fathom_telemetry::Bytes;
-use fathom_telemetry::schema::{Cell, Headline, Mark, Section};
+use fathom_telemetry::schema::{Cell, Chart, Headline, Mark, Section};
 
 use super::steps::{Measured, Steps, load, mixed};
 use super::tables::{headline, lines, mean_of};
@@ -56,6 +56,50 @@ pub(super) fn write_saturation(steps: &mut Steps<'_>) -> Result<(), NotebookErro
     steps.keep(Jobs::WriteSaturation(minutes), None)
 }
 
+/// IOPS over time and over bytes, and latency over time; `unit` seconds are one of the minutes.
+fn saturation_charts(minutes: &[Measured], unit: f64) -> Vec<Chart> {
+    let mut sum = 0.0;
+    let by_bytes: Vec<(f64, f64)> = minutes
+        .iter()
+        .map(|m| {
+            sum += m.written as f64;
+            (sum, m.iops)
+        })
+        .collect();
+    let by_time = |f: &dyn Fn(&Measured) -> f64| -> Vec<(f64, f64)> {
+        let ends = (1..).map(|i| f64::from(i) * unit);
+        ends.zip(minutes.iter().map(f)).collect()
+    };
+    let (time, iops) = (axis("time", "s", false), axis("IOPS", "IOPS", false));
+    let random = |points| vec![("4 KiB random write".into(), points)];
+    vec![
+        lines(
+            "pts-wsat-time",
+            "IOPS over time",
+            time.clone(),
+            iops.clone(),
+            random(by_time(&|m| m.iops)),
+        ),
+        lines(
+            "pts-wsat-bytes",
+            "IOPS over bytes written",
+            axis("written", "bytes", false),
+            iops,
+            random(by_bytes),
+        ),
+        lines(
+            "pts-wsat-latency",
+            "Latency over time",
+            time,
+            axis("latency", "ns", true),
+            vec![
+                ("mean".into(), by_time(&|m| m.mean_ns)),
+                ("largest".into(), by_time(&|m| m.max_ns)),
+            ],
+        ),
+    ]
+}
+
 pub(super) fn show_saturation(found: &Found<'_>, minutes: &[usize]) -> (Section, Vec<Headline>) {
     let PtsOptions {
         threads,
@@ -75,36 +119,15 @@ pub(super) fn show_saturation(found: &Found<'_>, minutes: &[usize]) -> (Section,
         })
         .collect();
     let levels = regimes(&windows, unit);
-    let mut sum = 0.0;
-    let by_bytes: Vec<(f64, f64)> = minutes
-        .iter()
-        .map(|m| {
-            sum += m.written as f64;
-            (sum, m.iops)
-        })
-        .collect();
-    let by_time = |f: &dyn Fn(&Measured) -> f64| -> Vec<(f64, f64)> {
-        minutes
-            .iter()
-            .enumerate()
-            .map(|(i, m)| ((i + 1) as f64 * unit, f(m)))
-            .collect()
-    };
     let last = &minutes[minutes.len().saturating_sub(5)..];
-    let mut iops = lines(
-        "pts-wsat-time",
-        "IOPS over time",
-        axis("time", "s", false),
-        axis("IOPS", "IOPS", false),
-        vec![("4 KiB random write".into(), by_time(&|m| m.iops))],
-    );
+    let mut charts = saturation_charts(&minutes, unit);
     let times = written as f64 / range.0.max(1) as f64;
     let mut rows: Vec<(&str, Cell)> = vec![
         ("written", Bytes(written).to_string().into()),
         ("of the range", format!("{times:.2} ×").into()),
     ];
     if let Some(r) = &levels {
-        iops.marks.push(Mark {
+        charts[0].marks.push(Mark {
             x: Some(r.onset_seconds),
             y: None,
             label: "the level falls".into(),
@@ -124,26 +147,7 @@ pub(super) fn show_saturation(found: &Found<'_>, minutes: &[usize]) -> (Section,
         text: format!(
             "4 KiB random writes of {threads} threads × {qd} outstanding after a purge, until 4 × the range is written or 24 hours have passed."
         ),
-        charts: vec![
-            iops,
-            lines(
-                "pts-wsat-bytes",
-                "IOPS over bytes written",
-                axis("written", "bytes", false),
-                axis("IOPS", "IOPS", false),
-                vec![("4 KiB random write".into(), by_bytes)],
-            ),
-            lines(
-                "pts-wsat-latency",
-                "Latency over time",
-                axis("time", "s", false),
-                axis("latency", "ns", true),
-                vec![
-                    ("mean".into(), by_time(&|m| m.mean_ns)),
-                    ("largest".into(), by_time(&|m| m.max_ns)),
-                ],
-            ),
-        ],
+        charts,
         tables: vec![facts("pts-wsat-table", "Write saturation", rows)],
         ..Section::default()
     };

@@ -14,10 +14,12 @@ use fathom_io::JobSpec;
 use fathom_sim::SimError;
 use fathom_sim::fitted::{Fitted, Other};
 use fathom_sim::model::Model;
+use fathom_sim::parameters::Parameter;
 use fathom_telemetry::Op;
 use fathom_telemetry::schema::Run;
 use serde::Serialize;
 
+use likely::Likely;
 use search::Parted;
 use seen::{Load, MEAN, P99, QUANTITIES, loads};
 use solve::{Problem, root, shown};
@@ -247,24 +249,69 @@ fn residuals(
     out
 }
 
+/// What a model says of its own fit; `others` are as likely.
+fn fitted(
+    residuals: &[Residual],
+    told: &[&Parameter],
+    covariance: &[Vec<f64>],
+    others: impl Iterator<Item = Likely>,
+) -> Fitted {
+    let worst =
+        |role: &str, what: usize| nineteen_in_twenty(&sizes(residuals, role, QUANTITIES[what].0));
+    let (mean, p99) = (worst("prediction", MEAN), worst("prediction", P99));
+    let others = others.filter_map(|l| {
+        Some(Other {
+            share: l.weight,
+            slots: l.model.slots,
+            values: told.iter().map(|p| p.value(&l.model)).collect(),
+            root: root(&l.covariance)?,
+        })
+    });
+    let root = root(covariance).unwrap_or_default();
+    Fitted {
+        runs: Vec::new(),
+        held_out: 0,
+        mean_error_percent: mean,
+        p99_error_percent: p99,
+        unfit: worst("fit", MEAN) > UNFIT_FITTED || mean > UNFIT_MEAN || p99 > UNFIT_P99,
+        parameters: (told.iter().take(root.len()))
+            .map(|p| p.key.to_owned())
+            .collect(),
+        others: match root.is_empty() {
+            true => Vec::new(),
+            false => others.collect(),
+        },
+        root,
+    }
+}
+
+/// The fitted parameters with their intervals.
+fn values(told: &[&Parameter], fitted: &Fitted, model: &Model) -> Vec<Value> {
+    let value = |p: &&Parameter| {
+        let [low, high] = p.interval(fitted, p.scaled(model))?.map(|x| p.unscaled(x));
+        Some(Value {
+            key: p.key,
+            value: p.value(model),
+            // What differs from nothing by next to nothing may be nothing.
+            low: if low < p.least * 0.1 { 0.0 } else { low },
+            high,
+        })
+    };
+    told.iter().filter_map(value).collect()
+}
+
 /// Fits a model to runs of one device.
 ///
 /// # Errors
 /// Where the runs hold too little, or are not of one device.
 pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
-    let name = || {
-        runs.iter()
-            .map(|r| r.name.clone())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+    let names: Vec<String> = runs.iter().map(|r| r.name.clone()).collect();
+    let name = || names.join(", ");
     let Some(first) = runs.first() else {
         return Err(FitError::TooLittle("no run".into()));
     };
-    if let Some(other) = runs
-        .iter()
-        .find(|r| r.target.place() != first.target.place())
-    {
+    let elsewhere = |r: &&Run| r.target.place() != first.target.place();
+    if let Some(other) = runs.iter().find(elsewhere) {
         return Err(FitError::Others(first.name.clone(), other.name.clone()));
     }
     let all = loads(runs.iter().flat_map(|r| &r.jobs));
@@ -308,48 +355,12 @@ pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
         model.write = model.read;
     }
     residuals.extend(self::residuals(&model, &pick(false), None));
-    let worst =
-        |what: usize| nineteen_in_twenty(&sizes(&residuals, "prediction", QUANTITIES[what].0));
-    let (mean, p99) = (worst(MEAN), worst(P99));
-    let met = nineteen_in_twenty(&sizes(&residuals, "fit", QUANTITIES[MEAN].0));
-    let others = likely.filter_map(|l| {
-        Some(Other {
-            share: l.weight,
-            slots: l.model.slots,
-            values: told.iter().map(|p| p.value(&l.model)).collect(),
-            root: root(&l.covariance)?,
-        })
-    });
-    let root_of_best = root(&covariance).unwrap_or_default();
     let fitted = Fitted {
-        runs: runs.iter().map(|r| r.name.clone()).collect(),
+        runs: names,
         held_out: held.len() as u32,
-        mean_error_percent: mean,
-        p99_error_percent: p99,
-        unfit: met > UNFIT_FITTED || mean > UNFIT_MEAN || p99 > UNFIT_P99,
-        parameters: (told.iter().take(root_of_best.len()))
-            .map(|p| p.key.to_owned())
-            .collect(),
-        others: match root_of_best.is_empty() {
-            true => Vec::new(),
-            false => others.collect(),
-        },
-        root: root_of_best,
+        ..fitted(&residuals, &told, &covariance, likely)
     };
-    let values = (told.iter())
-        .filter_map(|p| {
-            let [low, high] = p
-                .interval(&fitted, p.scaled(&model))?
-                .map(|x| p.unscaled(x));
-            Some(Value {
-                key: p.key,
-                value: p.value(&model),
-                // What differs from nothing by next to nothing may be nothing.
-                low: if low < p.least * 0.1 { 0.0 } else { low },
-                high,
-            })
-        })
-        .collect();
+    let values = values(&told, &fitted, &model);
     model.fit = Some(fitted.clone());
     let (open_percent, advice) =
         advice::advice(&problem, &model, &covariance, writes).unwrap_or_default();

@@ -84,6 +84,18 @@ fn target(bench: &mut dyn Bench) -> Result<&mut Target, BenchError> {
     real.ok_or_else(|| BenchError::Outside("zones are those of a device of this machine".into()))
 }
 
+/// Bytes of a command that appends, at most `bs`, or why there are none.
+fn append_size(on: &mut Target, bs: u64, device_most: u64) -> (u64, Option<String>) {
+    match on.take_commands() {
+        Ok(most) => {
+            let limits = [most, device_most].into_iter().filter(|b| *b > 0);
+            // A power of two still.
+            (1 << limits.fold(bs, u64::min).max(512).ilog2(), None)
+        }
+        Err(why) => (bs, Some(why)),
+    }
+}
+
 /// Everything, up to the result.
 pub(super) fn run(
     o: &ZonesOptions,
@@ -100,23 +112,15 @@ pub(super) fn run(
     let Some(limits) = limits else {
         return Err(BenchError::Outside("the device has no zones".into()).into());
     };
-    let (mut bs, mut no_appends) = (o.bs.0, None);
-    if !o.report {
-        match on.take_commands() {
-            Ok(most_bytes) => {
-                let appends = [most_bytes, limits.append_bytes];
-                bs = appends.into_iter().filter(|b| *b > 0).fold(bs, u64::min);
-                // A power of two still.
-                bs = 1 << bs.max(512).ilog2();
-            }
-            Err(why) => no_appends = Some(why),
-        }
-    }
+    let (bs, no_appends) = match o.report {
+        true => (o.bs.0, None),
+        false => append_size(on, o.bs.0, limits.append_bytes),
+    };
     let found = Found::of(limits, &zones);
     let max_open = found.limits.max_open.unwrap_or(u32::MAX);
     let max_active = found.limits.max_active.unwrap_or(u32::MAX);
     let block = plan.limits.direct_align.max(512).into();
-    bs = bs.clamp(block, found.capacity.max(block));
+    let bs = bs.clamp(block, found.capacity.max(block));
     let mut result = ZonesResult {
         options: o.clone(),
         bs,
