@@ -13,60 +13,8 @@ use crate::decay::{Decays, SHORTEST_CURVE};
 use crate::season::{Swing, after_slow_wave, strongest};
 use serde::{Deserialize, Serialize};
 
-/// Rounds that the PTS rule looks at.
-pub const PTS_WINDOW: usize = 5;
-/// Rounds after which the PTS gives up.
-pub const PTS_ROUNDS_MAX: usize = 25;
-
-/// The PTS rule at one round.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct PtsWindow {
-    /// First round (0-based) of the five.
-    pub first: usize,
-    /// Mean of the five.
-    pub mean: f64,
-    /// (max − min) / mean; at most 0.20.
-    pub range: f64,
-    /// |slope| × 4 / mean; at most 0.10.
-    pub slope: f64,
-    /// Both hold.
-    pub steady: bool,
-}
-
-/// The rule of SNIA SSS PTS 2.0 (§ 2.1.24) on the five rounds that end with `last`: max − min ≤ 20 % of the
-/// mean and the best line moves by ≤ 10 % of it. `None` before the fifth round or for a mean that is not positive.
-pub fn pts_window(rounds: &[f64], last: usize) -> Option<PtsWindow> {
-    let first = (last + 1).checked_sub(PTS_WINDOW)?;
-    let w = rounds.get(first..=last)?;
-    let mean = w.iter().sum::<f64>() / PTS_WINDOW as f64;
-    if !(mean.is_finite() && mean > 0.0) {
-        return None;
-    }
-    let max = w.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let min = w.iter().copied().fold(f64::INFINITY, f64::min);
-    // Σ(x − 2)² over 0..5 is 10.
-    let slope = w
-        .iter()
-        .enumerate()
-        .map(|(i, v)| (i as f64 - 2.0) * v)
-        .sum::<f64>()
-        / 10.0;
-    let (range, slope) = ((max - min) / mean, slope.abs() * 4.0 / mean);
-    Some(PtsWindow {
-        first,
-        mean,
-        range,
-        slope,
-        steady: range <= 0.20 && slope <= 0.10,
-    })
-}
-
-/// The first five rounds, among the first 25, that pass the PTS rule; `None`: not reached.
-pub fn pts_steady(rounds: &[f64]) -> Option<PtsWindow> {
-    (0..rounds.len().min(PTS_ROUNDS_MAX))
-        .filter_map(|last| pts_window(rounds, last))
-        .find(|w| w.steady)
-}
+mod pts;
+pub use pts::{PTS_ROUNDS_MAX, PTS_WINDOW, PtsWindow, pts_steady, pts_window};
 
 /// What fathom's verdict is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -325,6 +273,45 @@ pub fn steadiness_so_far(rounds: &[f64], question: &Question) -> Steadiness {
     s
 }
 
+/// What keeps a series from being judged either way.
+fn too_little_known(
+    regime: &Regime,
+    effective: f64,
+    scatter: f64,
+    question: &Question,
+) -> Vec<Reason> {
+    let mut open = Vec::new();
+    if effective < 4.0 {
+        open.push(Reason::TooFewIndependent { effective });
+    }
+    if scatter > SCATTER_MAX * question.tolerance {
+        open.push(Reason::TooNoisy { scatter });
+    }
+    if let Some(deviation) = regime.last_off
+        && deviation.abs() > question.tolerance / 2.0
+    {
+        open.push(Reason::LastRoundFarOff { deviation });
+    }
+    if let Some(Written { bytes, floor }) = question.written
+        && bytes < floor
+    {
+        open.push(Reason::TooLittleWritten { bytes, floor });
+    }
+    open
+}
+
+/// What is against steadiness outweighs what is open.
+fn verdict(mut against: Vec<Reason>, mut open: Vec<Reason>) -> Verdict {
+    if !against.is_empty() {
+        against.append(&mut open);
+        Verdict::NotSteady(against)
+    } else if !open.is_empty() {
+        Verdict::Undecided(open)
+    } else {
+        Verdict::Steady
+    }
+}
+
 /// Judges a series of rounds (throughput, or mean latency) once.
 pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
     let n = rounds.len();
@@ -379,25 +366,8 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
         Resolved::Moving => against.push(Reason::Drift { drift: look.drift }),
         Resolved::Open => open.push(Reason::DriftNotResolved { drift: look.drift }),
     }
-    if look.effective < 4.0 {
-        let effective = look.effective;
-        open.push(Reason::TooFewIndependent { effective });
-    }
     let scatter = test_scatter(rounds, &regime, &look, question.test_rounds);
-    if scatter > SCATTER_MAX * tolerance {
-        open.push(Reason::TooNoisy { scatter });
-    }
-    if let Some(deviation) = regime.last_off
-        && deviation.abs() > tolerance / 2.0
-    {
-        open.push(Reason::LastRoundFarOff { deviation });
-    }
-    if let Some(w) = question.written
-        && w.bytes < w.floor
-    {
-        let Written { bytes, floor } = w;
-        open.push(Reason::TooLittleWritten { bytes, floor });
-    }
+    open.extend(too_little_known(&regime, look.effective, scatter, question));
     if !question.write_ratio.is_empty() {
         judge_write_ratio(question, &mut against, &mut open);
     }
@@ -406,14 +376,7 @@ pub fn steadiness(rounds: &[f64], question: &Question) -> Steadiness {
     {
         against.push(Reason::ChangePoint { round, jump });
     }
-    out.verdict = if !against.is_empty() {
-        against.append(&mut open);
-        Verdict::NotSteady(against)
-    } else if !open.is_empty() {
-        Verdict::Undecided(open)
-    } else {
-        Verdict::Steady
-    };
+    out.verdict = verdict(against, open);
     out
 }
 
