@@ -1,5 +1,7 @@
 //! Walks the whole tree and holds its parts against each other.
 
+use std::collections::BTreeSet;
+
 use crate::core::Core;
 use crate::error::{KvError, Result};
 use crate::leaf::{Leaf, NO_PAGE, Value};
@@ -23,9 +25,12 @@ pub struct Census {
     pub levels: u32,
 }
 
+fn wrong<T>(what: String) -> Result<T> {
+    Err(KvError::Inconsistent(what))
+}
+
 impl Core {
     pub(crate) fn check(&self) -> Result<Census> {
-        let wrong = |what: String| Err(KvError::Inconsistent(what));
         let (inner, levels) = self.index.size()?;
         let mut census = Census {
             keys: 0,
@@ -35,7 +40,7 @@ impl Core {
             inner_nodes: u64::from(inner),
             levels: levels + 1,
         };
-        let mut used = std::collections::BTreeSet::new();
+        let mut used = BTreeSet::new();
         let mut page = self.index.leaf(0)?;
         let mut low = 0;
         loop {
@@ -59,29 +64,7 @@ impl Core {
             }
             census.leaves += 1;
             census.keys += leaf.count() as u64;
-            for i in 0..leaf.count() {
-                let key = leaf.key(i);
-                let ordered = i == 0 || leaf.key(i - 1) < key;
-                if key < low || leaf.is_left_of(key) || !ordered {
-                    return wrong(format!("key {key} is at the wrong place in leaf {page}"));
-                }
-                match leaf.value(i) {
-                    Value::Here(v) => census.value_bytes += v.len() as u64,
-                    Value::Elsewhere { len, place } => {
-                        census.value_bytes += len;
-                        let mut twice = None;
-                        self.chain(len, place, |p, _| {
-                            census.overflow_pages += 1;
-                            if !used.insert(p) {
-                                twice = Some(p);
-                            }
-                        })?;
-                        if let Some(p) = twice {
-                            return wrong(format!("place {p} of key {key} is used twice"));
-                        }
-                    }
-                }
-            }
+            self.check_values(&leaf, (page, low), &mut census, &mut used)?;
             match (leaf.high(), leaf.right()) {
                 (None, NO_PAGE) => break,
                 (Some(high), right) if right != NO_PAGE && high > low => {
@@ -105,5 +88,39 @@ impl Core {
             ));
         }
         Ok(census)
+    }
+
+    /// Order of a leaf's keys, and the pages of its long values.
+    fn check_values(
+        &self,
+        leaf: &Leaf<'_>,
+        (page, low): (u32, u64),
+        census: &mut Census,
+        used: &mut BTreeSet<u64>,
+    ) -> Result<()> {
+        for i in 0..leaf.count() {
+            let key = leaf.key(i);
+            let ordered = i == 0 || leaf.key(i - 1) < key;
+            if key < low || leaf.is_left_of(key) || !ordered {
+                return wrong(format!("key {key} is at the wrong place in leaf {page}"));
+            }
+            match leaf.value(i) {
+                Value::Here(v) => census.value_bytes += v.len() as u64,
+                Value::Elsewhere { len, place } => {
+                    census.value_bytes += len;
+                    let mut twice = None;
+                    self.chain(len, place, |p, _| {
+                        census.overflow_pages += 1;
+                        if !used.insert(p) {
+                            twice = Some(p);
+                        }
+                    })?;
+                    if let Some(p) = twice {
+                        return wrong(format!("place {p} of key {key} is used twice"));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
