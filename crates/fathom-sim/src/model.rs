@@ -181,6 +181,16 @@ pub struct Synchronous {
     pub guest_cv: f64,
 }
 
+/// Refuses the first value that is not within its limits (name, value, least, most).
+fn within(all: &[(&str, f64, f64, f64)]) -> Result<(), String> {
+    for (name, v, low, high) in all {
+        if !v.is_finite() || !(low..=high).contains(&v) {
+            return Err(format!("{name} is {v}: expected {low} to {high}"));
+        }
+    }
+    Ok(())
+}
+
 impl Model {
     /// Reads and checks a model file; `file` names it in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, SimError> {
@@ -228,94 +238,90 @@ impl Model {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        let within = |name: &str, v: f64, low: f64, high: f64| {
-            if v.is_finite() && (low..=high).contains(&v) {
-                Ok(())
-            } else {
-                Err(format!("{name} is {v}: expected {low} to {high}"))
-            }
-        };
-        within("capacity_gb", self.capacity_gb, 0.01, 1e6)?;
-        within("slots", f64::from(self.slots), 1.0, 65536.0)?;
-        within("units", f64::from(self.units), 1.0, 4096.0)?;
-        within("pipeline_cv", self.pipeline_cv, 0.0, 5.0)?;
-        within("media_cv", self.media_cv, 0.0, 5.0)?;
+        within(&[
+            ("capacity_gb", self.capacity_gb, 0.01, 1e6),
+            ("slots", f64::from(self.slots), 1.0, 65536.0),
+            ("units", f64::from(self.units), 1.0, 4096.0),
+            ("pipeline_cv", self.pipeline_cv, 0.0, 5.0),
+            ("media_cv", self.media_cv, 0.0, 5.0),
+        ])?;
         for (name, p) in [("read", self.read), ("write", self.write)] {
-            within(&format!("{name}.command_ns"), p.command_ns, 0.0, 1e9)?;
-            within(&format!("{name}.gb_per_s"), p.gb_per_s, 1e-4, 1e4)?;
-            within(&format!("{name}.media_us"), p.media_us, 0.0, 1e7)?;
-            within(&format!("{name}.fixed_us"), p.fixed_us, 0.0, 1e7)?;
+            within(&[
+                (&format!("{name}.command_ns"), p.command_ns, 0.0, 1e9),
+                (&format!("{name}.gb_per_s"), p.gb_per_s, 1e-4, 1e4),
+                (&format!("{name}.media_us"), p.media_us, 0.0, 1e7),
+                (&format!("{name}.fixed_us"), p.fixed_us, 0.0, 1e7),
+            ])?;
         }
         if let Some(m) = self.mechanical {
-            within("mechanical.track_seek_ms", m.track_seek_ms, 0.0, 1e3)?;
-            within(
-                "mechanical.full_seek_ms",
-                m.full_seek_ms,
-                m.track_seek_ms,
-                1e3,
-            )?;
-            within("mechanical.rpm", m.rpm, 100.0, 1e5)?;
+            let least = m.track_seek_ms;
+            within(&[
+                ("mechanical.track_seek_ms", m.track_seek_ms, 0.0, 1e3),
+                ("mechanical.full_seek_ms", m.full_seek_ms, least, 1e3),
+                ("mechanical.rpm", m.rpm, 100.0, 1e5),
+            ])?;
         }
-        if let Some(f) = self.flash {
-            within("flash.sequential_mb_per_s", f.sequential_mb_per_s, 1.0, 1e5)?;
-            let most = f.sequential_mb_per_s * 1e6 / 4096.0;
-            within(
+        if let Some(f) = &self.flash {
+            self.check_flash(f)?;
+        }
+        self.fit.as_ref().map_or(Ok(()), Fitted::check)?;
+        if let Some(t) = self.thermal {
+            within(&[
+                ("thermal.ambient_c", t.ambient_c, -40.0, 100.0),
+                ("thermal.idle_w", t.idle_w, 0.0, 1e3),
+                ("thermal.active_w", t.active_w, t.idle_w, 1e3),
+                ("thermal.c_per_w", t.c_per_w, 0.0, 1e3),
+                ("thermal.time_constant_s", t.time_constant_s, 0.1, 1e6),
+                ("thermal.throttle_c", t.throttle_c, 0.0, 1e3),
+                ("thermal.resume_c", t.resume_c, 0.0, t.throttle_c),
+                ("thermal.slowdown", t.slowdown, 1.0, 1e3),
+            ])?;
+        }
+        if let Some(s) = self.synchronous {
+            let (write, guest_write) = (s.write_cpu_us, s.guest_write_cpu_us);
+            let [write, guest_write] = [write, guest_write].map(|us| us.unwrap_or(0.0));
+            within(&[
+                ("synchronous.cpu_us", s.cpu_us, 0.0, 1e6),
+                ("synchronous.write_cpu_us", write, 0.0, 1e6),
+                ("synchronous.guest_write_cpu_us", guest_write, 0.0, 1e6),
+                ("synchronous.guest_cv", s.guest_cv, 0.0, 5.0),
+                ("synchronous.guest_cpu_us", s.guest_cpu_us, 0.0, 1e6),
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn check_flash(&self, f: &Flash) -> Result<(), String> {
+        let sequential = f.sequential_mb_per_s * 1e6 / 4096.0;
+        let least = sequential / 50.0;
+        let behind = f.behind_cache_gb_per_s;
+        let program_max = self.most_program_us();
+        within(&[
+            ("flash.sequential_mb_per_s", f.sequential_mb_per_s, 1.0, 1e5),
+            (
                 "flash.steady_random_iops",
                 f.steady_random_iops,
-                most / 50.0,
-                most,
-            )?;
-            within(
+                least,
+                sequential,
+            ),
+            (
                 "flash.fast_cache_gb",
                 f.fast_cache_gb,
                 0.0,
                 self.capacity_gb,
-            )?;
-            within(
-                "flash.behind_cache_gb_per_s",
-                f.behind_cache_gb_per_s,
-                1e-4,
-                1e4,
-            )?;
-            within("flash.endurance_tb", f.endurance_tb, 0.0, 1e9)?;
-            within(
-                "flash.program_us",
-                f.program_us,
-                0.0,
-                self.most_program_us(),
-            )?;
-            within("flash.worn_reads_retried", f.worn_reads_retried, 0.0, 1.0)?;
-            within("flash.read_only_at_life", f.read_only_at_life, 0.0, 1e3)?;
-            within(
+            ),
+            ("flash.behind_cache_gb_per_s", behind, 1e-4, 1e4),
+            ("flash.endurance_tb", f.endurance_tb, 0.0, 1e9),
+            ("flash.program_us", f.program_us, 0.0, program_max),
+            ("flash.worn_reads_retried", f.worn_reads_retried, 0.0, 1.0),
+            ("flash.read_only_at_life", f.read_only_at_life, 0.0, 1e3),
+            (
                 "flash.reads_spoilt_by_write",
                 f.reads_spoilt_by_write,
                 0.0,
                 64.0,
-            )?;
-        }
-        self.fit.as_ref().map_or(Ok(()), Fitted::check)?;
-        if let Some(t) = self.thermal {
-            within("thermal.ambient_c", t.ambient_c, -40.0, 100.0)?;
-            within("thermal.idle_w", t.idle_w, 0.0, 1e3)?;
-            within("thermal.active_w", t.active_w, t.idle_w, 1e3)?;
-            within("thermal.c_per_w", t.c_per_w, 0.0, 1e3)?;
-            within("thermal.time_constant_s", t.time_constant_s, 0.1, 1e6)?;
-            within("thermal.throttle_c", t.throttle_c, 0.0, 1e3)?;
-            within("thermal.resume_c", t.resume_c, 0.0, t.throttle_c)?;
-            within("thermal.slowdown", t.slowdown, 1.0, 1e3)?;
-        }
-        if let Some(s) = self.synchronous {
-            within("synchronous.cpu_us", s.cpu_us, 0.0, 1e6)?;
-            for (name, us) in [
-                ("synchronous.write_cpu_us", s.write_cpu_us),
-                ("synchronous.guest_write_cpu_us", s.guest_write_cpu_us),
-            ] {
-                within(name, us.unwrap_or(0.0), 0.0, 1e6)?;
-            }
-            within("synchronous.guest_cv", s.guest_cv, 0.0, 5.0)?;
-            within("synchronous.guest_cpu_us", s.guest_cpu_us, 0.0, 1e6)?;
-        }
-        Ok(())
+            ),
+        ])
     }
 }
 

@@ -78,6 +78,18 @@ pub struct Simulation {
 /// Bits of an event that number its request.
 const ID_BITS: u32 = 24;
 
+/// CPU time of a read and of a write of memory that answers at once, ns; `None` of other devices.
+fn synchronous(model: &crate::Model, in_guest: bool) -> Option<[u64; 2]> {
+    model.synchronous.map(|s| {
+        let (read, write) = if in_guest {
+            (s.guest_cpu_us, s.guest_write_cpu_us)
+        } else {
+            (s.cpu_us, s.write_cpu_us)
+        };
+        [read, write.unwrap_or(read)].map(|us| (us * 1e3) as u64)
+    })
+}
+
 impl Simulation {
     /// Fresh, at virtual time 0. The same seed gives the same run, to the bit.
     pub fn new(target: &SimTarget, seed: u64) -> Self {
@@ -130,14 +142,7 @@ impl Simulation {
             }
             _ => (None, vec![Host::new(target.host)]),
         };
-        let synchronous = model.synchronous.map(|s| {
-            let (read, write) = if guests.is_some() {
-                (s.guest_cpu_us, s.guest_write_cpu_us)
-            } else {
-                (s.cpu_us, s.write_cpu_us)
-            };
-            [read, write.unwrap_or(read)].map(|us| (us * 1e3) as u64)
-        });
+        let synchronous = synchronous(model, guests.is_some());
         Self {
             storage,
             hosts,
