@@ -254,6 +254,19 @@ impl StackAnalysis {
         out.into_iter().map(|x| x.1).collect()
     }
 
+    /// Requests of each device, joined and foreign.
+    fn device_sides(&self) -> Vec<DeviceSide> {
+        let side = |(dev, s): (&_, &Sums)| DeviceSide {
+            name: self.devices.name(*dev),
+            requests: s.requests,
+            foreign: s.foreign,
+            joined: s.joined,
+            queue_mean_ns: (s.issued > 0).then(|| s.queue_ns as f64 / s.issued as f64),
+            device_mean_ns: s.device_ns as f64 / s.requests.max(1) as f64,
+        };
+        self.sides.iter().map(side).collect()
+    }
+
     /// The result.
     pub fn result(&self) -> StackResult {
         let (layers, seen) = layer::layers(&self.ios, self.naming);
@@ -313,18 +326,7 @@ impl StackAnalysis {
                     .map(|c| c.irq_cpu),
             ),
             interrupts: self.interrupts(),
-            devices: self
-                .sides
-                .iter()
-                .map(|(dev, s)| DeviceSide {
-                    name: self.devices.name(*dev),
-                    requests: s.requests,
-                    foreign: s.foreign,
-                    joined: s.joined,
-                    queue_mean_ns: (s.issued > 0).then(|| s.queue_ns as f64 / s.issued as f64),
-                    device_mean_ns: s.device_ns as f64 / s.requests.max(1) as f64,
-                })
-                .collect(),
+            devices: self.device_sides(),
             slowest: slowest
                 .into_iter()
                 .map(|(io, meanwhile)| SlowIo {

@@ -90,15 +90,14 @@ struct Request {
     bios: Vec<Chain>,
 }
 
-/// Every request of the process that reached a device, as I/Os whose ends are the process' own.
-pub(crate) fn join(tids: &[u32], events: &[Event], chains: &Chains, devices: &Devices) -> Join {
+/// What the process has asked for, and by thread, in the order of submission.
+fn requests(own: &BTreeSet<u32>, events: &[Event]) -> (Vec<Request>, HashMap<u32, Vec<usize>>) {
     let mut requests: Vec<Request> = Vec::new();
-    // By thread, in the order of submission; and those of the rings by the kernel's address.
     let mut by_tid: HashMap<u32, Vec<usize>> = HashMap::new();
+    // Those of the rings by the kernel's address, those of calls by thread.
     let mut open: HashMap<u64, usize> = HashMap::new();
     let mut call: HashMap<u32, usize> = HashMap::new();
     let numbers = io_call_numbers();
-    let own: BTreeSet<u32> = tids.iter().copied().collect();
     for e in events.iter().filter(|e| own.contains(&e.tid)) {
         let starts = match e.kind {
             Kind::RingSubmit => true,
@@ -147,6 +146,13 @@ pub(crate) fn join(tids: &[u32], events: &[Event], chains: &Chains, devices: &De
             _ => {}
         }
     }
+    (requests, by_tid)
+}
+
+/// Every request of the process that reached a device, as I/Os whose ends are the process' own.
+pub(crate) fn join(tids: &[u32], events: &[Event], chains: &Chains, devices: &Devices) -> Join {
+    let own: BTreeSet<u32> = tids.iter().copied().collect();
+    let (mut requests, by_tid) = requests(&own, events);
     let mut out = Join::default();
     for c in chains
         .all

@@ -51,7 +51,7 @@ const LINES_MAX: usize = 700;
 const FUNCTION_LINES_MAX: usize = 80;
 
 /// Functions that are longer, with their lines: none may be added or grow, and who shortens one takes it from the list.
-const LEFT: [(&str, &str, usize); 13] = [
+const LEFT: [(&str, &str, usize); 11] = [
     ("fathom-bench/src/notebook.rs", "begin", 90),
     ("fathom-bench/src/sim_bench.rs", "run", 81),
     ("fathom-io/src/driver/collect.rs", "intrinsic_flags", 87),
@@ -63,8 +63,6 @@ const LEFT: [(&str, &str, usize); 13] = [
     ("fathom-io/src/replay/facts.rs", "survey", 103),
     ("fathom-report/src/svg/mod.rs", "axes", 84),
     ("fathom-sim/src/fast.rs", "run", 115),
-    ("fathom-stack/src/analysis.rs", "result", 83),
-    ("fathom-stack/src/host.rs", "join", 92),
 ];
 
 /// Who may look at the time: the clock, the display, and the run's own duration.
