@@ -279,31 +279,22 @@ fn axes(p: &mut Picture<'_>, layout: &marks::Layout, bottom: f64) {
         p.body,
         "<path d=\"M{LEFT} {bottom:.1}H{right}\" stroke=\"{RULE_STRONG}\"/>"
     );
-    let named = |label: &str, suffix: &str| match suffix {
+    let ink = format!("fill=\"{INK}\"");
+    let name = axis_name(&spec.y.label, &layout.y_bands, &y_labels);
+    p.text(14.0, 48.0, "start", &ink, &name);
+    let name = axis_name(&spec.x.label, &layout.x_bands, &x_labels);
+    p.text(right, TOP + PLOT_HEIGHT - 10.0, "end", &ink, &name);
+}
+
+/// What an axis shows, with the unit of its labels; bands have none.
+fn axis_name(label: &str, bands: &Option<Vec<String>>, labels: &Labels) -> String {
+    match labels.suffix.as_str() {
         "" => label.to_owned(),
+        _ if bands.is_some() => label.to_owned(),
         // "k IOPS" names itself.
         s if s.ends_with(label) => s.to_owned(),
         s => format!("{label} ({s})"),
-    };
-    let ink = format!("fill=\"{INK}\"");
-    let name = named(
-        &spec.y.label,
-        if layout.y_bands.is_some() {
-            ""
-        } else {
-            &y_labels.suffix
-        },
-    );
-    p.text(14.0, 48.0, "start", &ink, &name);
-    let name = named(
-        &spec.x.label,
-        if layout.x_bands.is_some() {
-            ""
-        } else {
-            &x_labels.suffix
-        },
-    );
-    p.text(right, TOP + PLOT_HEIGHT - 10.0, "end", &ink, &name);
+    }
 }
 
 /// Names of the series below the chart; the height of the whole picture.
