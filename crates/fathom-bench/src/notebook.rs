@@ -89,6 +89,36 @@ pub struct Notebook {
     warned: bool,
 }
 
+/// A run of which nothing is measured yet.
+fn new_run(meta: RunMeta, target: Target, simulated: bool) -> Run {
+    let mut run = Run {
+        schema_version: SCHEMA_VERSION,
+        run_id: identity::new_id(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        name: meta.name,
+        command: meta.command,
+        command_line: meta.command_line,
+        started: utc::rfc3339(std::time::SystemTime::now()),
+        finished: None,
+        profile: meta.profile,
+        seed: meta.seed,
+        target,
+        simulated,
+        labels: meta.labels,
+        environment: meta.environment,
+        headlines: Vec::new(),
+        results: Vec::new(),
+        sections: Vec::new(),
+        jobs: Vec::new(),
+        findings: Vec::new(),
+        flags: Vec::new(),
+    };
+    if let Some(price) = Price::of(&run) {
+        price.put_into(&mut run);
+    }
+    run
+}
+
 impl Notebook {
     /// Makes the run directory below `base`. `log_handles` is the number of recording threads, 0 for no log.
     pub fn create(
@@ -112,7 +142,6 @@ impl Notebook {
         simulated: bool,
         log_handles: usize,
     ) -> Result<Self, NotebookError> {
-        let tool_version = env!("CARGO_PKG_VERSION").to_owned();
         let reserve =
             Reserve::hold(dir.path(), RESERVE_BYTES_MIN, RESERVE_BYTES).map_err(|source| {
                 RunDirError::Write {
@@ -120,31 +149,7 @@ impl Notebook {
                     source,
                 }
             })?;
-        let mut run = Run {
-            schema_version: SCHEMA_VERSION,
-            run_id: identity::new_id(),
-            tool_version: tool_version.clone(),
-            name: meta.name.clone(),
-            command: meta.command,
-            command_line: meta.command_line,
-            started: utc::rfc3339(std::time::SystemTime::now()),
-            finished: None,
-            profile: meta.profile,
-            seed: meta.seed,
-            target,
-            simulated,
-            labels: meta.labels,
-            environment: meta.environment,
-            headlines: Vec::new(),
-            results: Vec::new(),
-            sections: Vec::new(),
-            jobs: Vec::new(),
-            findings: Vec::new(),
-            flags: Vec::new(),
-        };
-        if let Some(price) = Price::of(&run) {
-            price.put_into(&mut run);
-        }
+        let run = new_run(meta, target, simulated);
         // A model's clock begins with the run.
         let began_at = match simulated {
             true => Nanos::ZERO,
@@ -152,8 +157,8 @@ impl Notebook {
         };
         let now = utc::nanos(std::time::SystemTime::now());
         let mut identity = Identity {
-            tool_version,
-            run: meta.name,
+            tool_version: run.tool_version.clone(),
+            run: run.name.clone(),
             run_id: run.run_id.clone(),
             host: None,
             clock_zero_ns: now.saturating_sub_unsigned(began_at.0),

@@ -55,6 +55,13 @@ impl SimBench {
     }
 }
 
+/// Why jobs are not those of the fast simulation.
+fn unfit(planned: &[PlannedJob]) -> Option<&'static str> {
+    let is_led = |p: &PlannedJob| p.guide.as_ref().is_some_and(|g| g.pilot.is_some());
+    let led = planned.iter().any(is_led);
+    fast::unfit(planned).or(led.then_some("a pilot decides on every I/O"))
+}
+
 impl Bench for SimBench {
     fn limits(&self) -> Limits {
         Limits {
@@ -143,11 +150,7 @@ impl Bench for SimBench {
         };
         simulation.sample(times);
         let (origin, test_origin) = (simulation.now(), simulation.test_time());
-        let unfit = fast::unfit(planned);
-        let led = planned
-            .iter()
-            .any(|p| p.guide.as_ref().is_some_and(|g| g.pilot.is_some()));
-        let unfit = unfit.or(led.then_some("a pilot decides on every I/O"));
+        let unfit = unfit(planned);
         let taken = if target.fast && unfit.is_none() && !self.tracing {
             fast::run(&planned[0], simulation, origin)
         } else {
