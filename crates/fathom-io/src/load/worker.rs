@@ -330,8 +330,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
 
     #[inline(always)]
     fn mark_submitted(&mut self, now: Nanos) {
+        let slots = &mut self.slots[..];
         for slot in self.staged.drain(..) {
-            self.slots[slot as usize].submitted = now;
+            slots[slot as usize].submitted = now;
         }
         if let Pace::Trace(feed) = &mut self.pace {
             feed.submitted(now);

@@ -82,8 +82,9 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             n: 0,
             bytes: 0,
         };
+        let slots = books.slots;
         port.reap(|slot, result| {
-            let s = &books.slots[slot as usize];
+            let s = &slots[slot as usize];
             if result == i64::from(s.request.len) && alike.has(s) {
                 alike.n += 1;
                 alike.bytes += u64::from(s.request.len);
