@@ -14,6 +14,8 @@ const STALL: Nanos = Nanos::from_secs(10);
 
 /// Windows that wait for slower threads before they are passed on anyway.
 const PENDING_MAX: usize = 512;
+/// What moves or discards data.
+const DATA: [Op; 3] = [Op::Read, Op::Write, Op::Trim];
 
 /// One job's results while it runs.
 pub(super) struct Collector {
@@ -305,89 +307,90 @@ fn stalled(job: &Job) -> Option<Flag> {
 
 /// Flags that follow from the job alone; those that need the machine are added by `validity`.
 fn intrinsic_flags(job: &Job, spec: &crate::JobSpec, played: bool) -> Vec<Flag> {
-    let mut flags: Vec<Flag> = stalled(job).into_iter().collect();
-    for e in &job.errors {
-        let (code, what) = if e.errno == 0 {
-            (
-                FlagCode::ShortIo,
-                format!(
-                    "{} {} transferred less than asked for",
-                    e.count,
-                    e.op.name()
-                ),
-            )
-        } else {
-            (
-                FlagCode::IoErrors,
-                format!("{} {} failed: {}", e.count, e.op.name(), e.message),
-            )
-        };
-        flags.push(Flag::new(
-            code,
-            format!("{what}, the first at byte {}", e.first_offset),
-            "look at the kernel log; use --on-error continue to measure a failing device",
-        ));
-    }
     let paced = played || spec.rate.is_some() || spec.think.0 > 0 || spec.burst.is_some();
-    let syncing = job.sync.is_some();
+    let mut flags: Vec<Flag> = stalled(job).into_iter().collect();
+    flags.extend(job.errors.iter().map(failed));
+    flags.extend(shallow(job, spec.direct).filter(|_| !paced));
+    flags.extend(late(job));
+    flags.extend(thin(job));
+    flags
+}
+
+/// I/Os of one kind that ended with one error.
+fn failed(e: &IoError) -> Flag {
+    let (n, op) = (e.count, e.op.name());
+    let (code, what) = match e.errno {
+        0 => (
+            FlagCode::ShortIo,
+            format!("{n} {op} transferred less than asked for"),
+        ),
+        _ => (
+            FlagCode::IoErrors,
+            format!("{n} {op} failed: {}", e.message),
+        ),
+    };
+    Flag::new(
+        code,
+        format!("{what}, the first at byte {}", e.first_offset),
+        "look at the kernel log; use --on-error continue to measure a failing device",
+    )
+}
+
+/// Fewer outstanding I/Os than a closed loop was asked for.
+fn shallow(job: &Job, direct: bool) -> Option<Flag> {
     let asked = f64::from(job.qd_requested);
-    if !paced
-        && !syncing
-        && job.qd_requested > 1
-        && job.wall_ns > 0
-        && job.qd_achieved < 0.9 * asked
-    {
-        flags.push(Flag::new(
+    let measured = job.sync.is_none() && job.qd_requested > 1 && job.wall_ns > 0;
+    (measured && job.qd_achieved < 0.9 * asked).then(|| {
+        Flag::new(
             FlagCode::DepthNotReached,
             format!(
                 "{:.1} of {} requested I/Os were outstanding on average",
                 job.qd_achieved, job.qd_requested
             ),
-            if spec.direct {
+            if direct {
                 "the submission path is slower than the device: add threads, or ask for less depth"
             } else {
                 "buffered I/O completes inside the submission: use direct I/O, or more threads"
             },
-        ));
-    }
-    if let Some(o) = &job.open_loop {
-        let total: u64 = [Op::Read, Op::Write, Op::Trim]
-            .iter()
-            .filter_map(|op| job.direction(*op))
-            .map(|d| d.ios)
-            .sum();
-        let missed = o.late + o.unissued;
-        if missed * 100 > total + o.unissued {
-            flags.push(Flag::new(
-                FlagCode::MissedSchedule,
-                format!(
-                    "{} of {} I/Os started late (by up to {}) and {} never started",
-                    o.late,
-                    total,
-                    Nanos(o.lateness_max_ns),
-                    o.unissued
-                ),
-                "response latency includes the wait; raise --qd or --threads, or ask for a lower rate",
-            ));
-        }
-    }
-    let thin: Vec<&str> = [Op::Read, Op::Write, Op::Trim]
-        .iter()
-        .filter(|op| {
-            job.direction(**op)
-                .is_some_and(|d| d.ios > 0 && d.service_ns.p99.is_none())
-        })
-        .map(|op| op.name())
-        .collect();
-    if !thin.is_empty() {
-        flags.push(Flag::new(
+        )
+    })
+}
+
+/// An open loop that did not keep its schedule.
+fn late(job: &Job) -> Option<Flag> {
+    let o = job.open_loop.as_ref()?;
+    let directions = DATA.iter().filter_map(|op| job.direction(*op));
+    let total: u64 = directions.map(|d| d.ios).sum();
+    ((o.late + o.unissued) * 100 > total + o.unissued).then(|| {
+        Flag::new(
+            FlagCode::MissedSchedule,
+            format!(
+                "{} of {total} I/Os started late (by up to {}) and {} never started",
+                o.late,
+                Nanos(o.lateness_max_ns),
+                o.unissued
+            ),
+            "response latency includes the wait; raise --qd or --threads, or ask for a lower rate",
+        )
+    })
+}
+
+/// Too few I/Os for a percentile that is shown.
+fn thin(job: &Job) -> Option<Flag> {
+    let is_thin = |op: &&Op| {
+        let d = job.direction(**op);
+        d.is_some_and(|d| d.ios > 0 && d.service_ns.p99.is_none())
+    };
+    let names = DATA.iter().filter(is_thin).map(|op| op.name());
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then(|| {
+        Flag::new(
             FlagCode::TooFewSamples,
             format!(
                 "too few I/Os for the 99th percentile of {}",
-                thin.join(" and ")
+                names.join(" and ")
             ),
             "run longer: a percentile is shown with 10 samples beyond it",
-        ));
-    }
-    flags
+        )
+    })
 }

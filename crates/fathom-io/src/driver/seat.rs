@@ -1,5 +1,7 @@
 //! One thread of a job: it opens its port, waits for the others, runs and reports.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -134,21 +136,10 @@ impl Seat {
                 commands.clone(),
             ),
         };
-        let Some(file) = file.clone() else {
-            return self.fail(format!(
-                "{} is not open for {} I/O",
-                path.display(),
-                if spec.direct { "direct" } else { "buffered" }
-            ));
+        let files = match files(&planned, path, file.clone()) {
+            Ok(files) => files,
+            Err(e) => return self.fail(e),
         };
-        let mut files = vec![file];
-        files.extend(planned.guide.iter().flat_map(|g| g.files.iter().cloned()));
-        if let Some(advice) = spec.advise.filter(|_| !spec.direct) {
-            match port::advised(files, spec, advice) {
-                Ok(own) => files = own,
-                Err(e) => return self.fail(e.to_string()),
-            }
-        }
         if let Some(make) = performer {
             return self.serve(single(make(thread, files), buffers, clock));
         }
@@ -290,6 +281,28 @@ impl Seat {
             waited,
             broken,
         });
+    }
+}
+
+/// The job's files: the target, those that a guide adds, opened anew where the job advises the kernel.
+fn files(
+    planned: &PlannedJob,
+    path: &Path,
+    target: Option<Arc<File>>,
+) -> Result<Vec<Arc<File>>, String> {
+    let spec = &planned.job.spec;
+    let target = target.ok_or_else(|| {
+        format!(
+            "{} is not open for {} I/O",
+            path.display(),
+            if spec.direct { "direct" } else { "buffered" }
+        )
+    })?;
+    let mut files = vec![target];
+    files.extend(planned.guide.iter().flat_map(|g| g.files.iter().cloned()));
+    match spec.advise.filter(|_| !spec.direct) {
+        Some(advice) => port::advised(files, spec, advice).map_err(|e| e.to_string()),
+        None => Ok(files),
     }
 }
 

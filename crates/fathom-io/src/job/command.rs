@@ -27,7 +27,7 @@ impl JobSpec {
 
     /// Refuses an operation that is none of the job's pattern or engine.
     pub(super) fn check_command(&self, range: Range<u64>, limits: &Limits) -> Result<(), JobError> {
-        let bad = |option: &str, message: String| Err(JobError::value(option, message));
+        let bad = |message: String| Err(JobError::value("command", message));
         let (rw, command) = (self.rw, self.command);
         let (fits, wanted) = match command {
             Command::Plain => (true, ""),
@@ -43,79 +43,75 @@ impl JobSpec {
             }
         };
         if !fits {
-            return bad(
-                "command",
-                format!("{command} goes with {wanted}, not with {rw}"),
-            );
+            return bad(format!("{command} goes with {wanted}, not with {rw}"));
         }
-        let engine = match command {
-            Command::Plain => true,
-            c if c.manages_zones() => matches!(self.engine, Engine::Preadv | Engine::UringCmd),
-            _ => self.engine == Engine::UringCmd,
+        let (has_it, engines) = match command {
+            Command::Plain => (true, ""),
+            c if c.manages_zones() => (
+                matches!(self.engine, Engine::Preadv | Engine::UringCmd),
+                "--engine preadv or uring-cmd",
+            ),
+            _ => (self.engine == Engine::UringCmd, "--engine uring-cmd"),
         };
-        if !engine {
-            let use_this = match command.manages_zones() {
-                true => "--engine preadv or uring-cmd",
-                false => "--engine uring-cmd",
-            };
-            return bad(
-                "command",
-                format!(
-                    "the {} engine has no {command}: use {use_this}",
-                    self.engine
-                ),
-            );
+        if !has_it {
+            return bad(format!(
+                "the {} engine has no {command}: use {engines}",
+                self.engine
+            ));
         }
         if command == Command::Compare && (!self.same_data || self.qd > 1 || self.threads > 1) {
-            return bad(
-                "command",
-                "compare needs --same-data, one thread and one outstanding I/O: it hands over what a job of writes with the same seed, block size and --same-data has written".into(),
-            );
+            return bad("compare needs --same-data, one thread and one outstanding I/O: it hands over what a job of writes with the same seed, block size and --same-data has written".into());
         }
         if command == Command::Copy {
-            let from = self.copy_source(&range);
-            let source = start_and_end(from, range.end - range.start);
-            if source.end > limits.size {
-                return bad(
-                    "copy-from",
-                    format!(
-                        "{} from byte {from} on do not fit the target of {}: choose a smaller --size, or another place",
-                        Bytes(range.end - range.start),
-                        Bytes(limits.size)
-                    ),
-                );
-            }
-            if source.start < range.end && range.start < source.end {
-                return bad(
-                    "copy-from",
-                    "what is copied and where it is copied to overlap: choose another place".into(),
-                );
-            }
-            if !from.is_multiple_of(u64::from(limits.direct_align.max(1))) {
-                return bad(
-                    "copy-from",
-                    format!(
-                        "{from} is not a multiple of the target's logical block of {}: choose a multiple",
-                        Bytes(limits.direct_align.into())
-                    ),
-                );
-            }
+            self.check_copy(&range, limits)?;
         }
-        let handles = !self.placement.is_empty();
-        if handles && (self.engine != Engine::UringCmd || !rw.writes()) {
+        self.check_placement()
+    }
+
+    /// Refuses a source that is not there, or that the copies would overwrite.
+    fn check_copy(&self, range: &Range<u64>, limits: &Limits) -> Result<(), JobError> {
+        let bad = |message: String| Err(JobError::value("copy-from", message));
+        let from = self.copy_source(range);
+        let source = start_and_end(from, range.end - range.start);
+        if source.end > limits.size {
+            return bad(format!(
+                "{} from byte {from} on do not fit the target of {}: choose a smaller --size, or another place",
+                Bytes(range.end - range.start),
+                Bytes(limits.size)
+            ));
+        }
+        if source.start < range.end && range.start < source.end {
             return bad(
-                "placement",
+                "what is copied and where it is copied to overlap: choose another place".into(),
+            );
+        }
+        if !from.is_multiple_of(u64::from(limits.direct_align.max(1))) {
+            return bad(format!(
+                "{from} is not a multiple of the target's logical block of {}: choose a multiple",
+                Bytes(limits.direct_align.into())
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses placement handles that no command of the job would carry.
+    fn check_placement(&self) -> Result<(), JobError> {
+        let bad = |message: String| Err(JobError::value("placement", message));
+        if self.placement.is_empty() {
+            return Ok(());
+        }
+        if self.engine != Engine::UringCmd || !self.rw.writes() {
+            return bad(
                 "handles are named by NVMe writes: use --engine uring-cmd and a job that writes"
                     .into(),
             );
         }
-        if handles && !matches!(command, Command::Plain) {
-            return bad(
-                "placement",
-                format!("{command} carries no placement handle: leave one of them out"),
-            );
+        match self.command {
+            Command::Plain => Ok(()),
+            c => bad(format!(
+                "{c} carries no placement handle: leave one of them out"
+            )),
         }
-        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ mod books;
 mod cold;
 mod guided;
 mod outcome;
+mod pace;
 mod plain;
 mod syncing;
 
@@ -16,41 +17,19 @@ use fathom_telemetry::{Nanos, Op, Recorder, WindowSink};
 pub use outcome::{Batches, ErrorCount, Live, NOTHING_READ, Outcome, Wait};
 
 use self::cold::Cold;
+use self::pace::Pace;
 use self::syncing::Syncing;
-use super::arrivals::Arrivals;
 use super::guide::{Pilot, PilotSeat};
-use super::offsets::Pattern;
+use super::offsets::{Offsets, Pattern};
 use super::rng::Rng;
-use crate::job::{Engine, OnError, ValidJob};
+use crate::job::{Engine, JobSpec, OnError, ValidJob};
 use crate::port::{Port, Request};
-use crate::replay::{Feed, FeedHandle};
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     intended: Nanos,
     submitted: Nanos,
     request: Request,
-}
-
-/// What decides when the next I/O may start.
-enum Pace {
-    Closed,
-    /// Slots that wait out their think time, by the moment they become ready (oldest first).
-    Think {
-        time: Nanos,
-        ready: std::collections::VecDeque<Nanos>,
-    },
-    Open(Arrivals),
-    /// A trace says what and when.
-    Trace(Box<Feed>),
-    Burst {
-        ios: u64,
-        bytes: u64,
-        idle: Nanos,
-        left_ios: u64,
-        left_bytes: u64,
-        resume: Nanos,
-    },
 }
 
 /// One thread's load.
@@ -124,58 +103,14 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
         let spec = &job.spec;
         let (t, n) = (u64::from(thread), u64::from(threads));
         let share = |total: u64| total / n + u64::from(t < total % n);
-        let rw = spec.rw;
-        let mixed = rw.reads() && rw.writes();
-        let mix = (mixed && spec.read_share > 0.0 && spec.read_share < 100.0)
-            .then(|| (spec.read_share / 100.0 * u64::MAX as f64) as u64);
-        let op = if rw.reads() && !(mixed && spec.read_share == 0.0) {
-            Op::Read
-        } else if rw.writes() {
-            Op::Write
-        } else {
-            Op::Trim
-        };
+        let (op, mix) = operation(spec);
         let pattern = Pattern::new(job, t, n);
         let offsets = &pattern.offsets;
-        // Bytes are shared out in whole blocks, so that the total is exact (rounded up to a block).
-        let in_blocks = |bytes: u64| match spec.bs.0[..] {
-            [(block, _)] => share(bytes.div_ceil(block.0)).saturating_mul(block.0),
-            _ => share(bytes),
-        };
         // Without any limit: one pass over the range.
         let once = spec.time.is_none() && spec.ios.is_none() && spec.bytes.is_none();
-        let bytes_left = match spec.bytes {
-            Some(b) => in_blocks(b.0),
-            None if job.feed.is_some() => u64::MAX,
-            None if once && offsets.has_passes() && offsets.spare() => 0,
-            None if once && !offsets.has_passes() => in_blocks(job.range()),
-            None => u64::MAX,
-        };
-        let pace = if let Some(feed) = job.feed.as_ref().and_then(FeedHandle::take) {
-            Pace::Trace(Box::new(feed))
-        } else if let Some(rate) = spec.rate {
-            Pace::Open(Arrivals::new(spec.arrival, rate, t, n, spec.seed))
-        } else if let Some(b) = spec.burst {
-            Pace::Burst {
-                ios: b.ios,
-                bytes: b.bytes,
-                idle: b.idle,
-                left_ios: b.ios,
-                left_bytes: b.bytes,
-                resume: Nanos::ZERO,
-            }
-        } else if spec.think > Nanos::ZERO {
-            Pace::Think {
-                time: spec.think,
-                ready: std::collections::VecDeque::with_capacity(depth as usize + 1),
-            }
-        } else {
-            Pace::Closed
-        };
-        let late_limit = match &pace {
-            Pace::Open(a) => ((a.mean_gap() / 100.0) as u64).max(10_000),
-            _ => u64::MAX,
-        };
+        let bytes_left = bytes(job, offsets, once, share);
+        let pace = Pace::of(job, (t, n), depth);
+        let late_limit = pace.late_limit();
         let idle = Slot {
             intended: Nanos::ZERO,
             submitted: Nanos::ZERO,
@@ -213,15 +148,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             ios_left: spec.ios.map_or(u64::MAX, share),
             bytes_left,
             ramp_counts: spec.ramp_counts,
-            ramp_bytes_left: match (spec.bytes, spec.time) {
-                _ if spec.ramp_counts => u64::MAX,
-                (Some(b), Some(t)) if t > Nanos::ZERO => {
-                    let part =
-                        u128::from(b.0) * u128::from(ramp.0) / u128::from(t.0) / u128::from(n);
-                    u64::try_from(part).unwrap_or(u64::MAX)
-                }
-                _ => u64::MAX,
-            },
+            ramp_bytes_left: ramp_bytes(spec, ramp, n),
             end: Nanos::MAX,
             ramp,
             run_time: spec.time,
@@ -374,60 +301,8 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             {
                 return;
             }
-            let mut traced = None;
-            let intended = match &mut self.pace {
-                Pace::Closed => self.now,
-                // Not every I/O of a pilot waits for its turn.
-                Pace::Open(_) if self.pilot.as_ref().is_some_and(|p| !p.pilot.paced()) => self.now,
-                Pace::Think { ready, .. } => match ready.front() {
-                    Some(t) if *t <= self.now => {
-                        let t = *t;
-                        ready.pop_front();
-                        t
-                    }
-                    _ => return,
-                },
-                Pace::Open(a) => {
-                    let due = a.peek();
-                    if due > self.now || due >= self.end {
-                        return;
-                    }
-                    a.advance();
-                    let late = self.now.since(due).0;
-                    if due >= self.outcome.measured_from {
-                        self.outcome.late += u64::from(late > self.late_limit);
-                        self.outcome.lateness_max = self.outcome.lateness_max.max(late);
-                    }
-                    due
-                }
-                Pace::Trace(feed) => {
-                    let outstanding = self.depth - self.free.len() as u32;
-                    let due = feed.due(self.now, outstanding);
-                    let Some(slot) = self
-                        .free
-                        .last()
-                        .copied()
-                        .filter(|_| due <= self.now && due < self.end)
-                    else {
-                        return;
-                    };
-                    let Some((op, offset, len)) = feed.take(slot) else {
-                        return;
-                    };
-                    traced = Some(block(op, (offset, len)));
-                    due
-                }
-                Pace::Burst {
-                    left_ios,
-                    left_bytes,
-                    resume,
-                    ..
-                } => {
-                    if (*left_ios == 0 && *left_bytes == 0) || self.now < *resume {
-                        return;
-                    }
-                    self.now
-                }
+            let Some((intended, traced)) = self.due() else {
+                return;
             };
             let (led, pass) = match &mut self.pilot {
                 None => (None, None),
@@ -443,35 +318,88 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
                     self.own()
                 }
             };
-            let (op, len) = (io.op, io.len);
-            // Limits hold for the measured part: a ramp uses none of them up, unless its bytes count.
-            if !self.measuring && self.ramp_counts {
-                self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
-            } else if self.measuring {
-                self.ios_left -= 1;
-                self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
-                if self.once && self.pattern.offsets.passed() {
-                    self.ios_left = 0;
-                }
-            } else {
-                self.ramp_bytes_left = self.ramp_bytes_left.saturating_sub(u64::from(len));
-            }
-            if let Pace::Burst {
-                left_ios,
-                left_bytes,
-                ..
-            } = &mut self.pace
-            {
-                *left_ios = left_ios.saturating_sub(1);
-                *left_bytes = left_bytes.saturating_sub(u64::from(len));
-            }
+            self.use_up(u64::from(io.len));
             self.stage_one(io, intended);
-            if op == Op::Write
+            if io.op == Op::Write
                 && let Some(s) = &mut self.syncing
                 && s.wrote(&io)
             {
                 return;
             }
+        }
+    }
+
+    /// When the next I/O was to start, and which one it is where a trace says so; `None` where none may start now.
+    #[inline]
+    fn due(&mut self) -> Option<(Nanos, Option<Request>)> {
+        let due = match &mut self.pace {
+            Pace::Closed => self.now,
+            // Not every I/O of a pilot waits for its turn.
+            Pace::Open(_) if self.pilot.as_ref().is_some_and(|p| !p.pilot.paced()) => self.now,
+            Pace::Think { ready, .. } => {
+                ready.front().filter(|t| **t <= self.now)?;
+                ready.pop_front()?
+            }
+            Pace::Open(a) => {
+                let due = a.peek();
+                if due > self.now || due >= self.end {
+                    return None;
+                }
+                a.advance();
+                let late = self.now.since(due).0;
+                if due >= self.outcome.measured_from {
+                    self.outcome.late += u64::from(late > self.late_limit);
+                    self.outcome.lateness_max = self.outcome.lateness_max.max(late);
+                }
+                due
+            }
+            Pace::Trace(feed) => {
+                let outstanding = self.depth - self.free.len() as u32;
+                let due = feed.due(self.now, outstanding);
+                if due > self.now || due >= self.end {
+                    return None;
+                }
+                let (op, offset, len) = feed.take(*self.free.last()?)?;
+                return Some((due, Some(block(op, (offset, len)))));
+            }
+            Pace::Burst {
+                left_ios,
+                left_bytes,
+                resume,
+                ..
+            } => {
+                if (*left_ios == 0 && *left_bytes == 0) || self.now < *resume {
+                    return None;
+                }
+                self.now
+            }
+        };
+        Some((due, None))
+    }
+
+    /// Takes an I/O of so many bytes from what may still start. Limits hold for the measured part: a ramp uses none of them up,
+    /// unless its bytes count.
+    #[inline]
+    fn use_up(&mut self, len: u64) {
+        if !self.measuring && self.ramp_counts {
+            self.bytes_left = self.bytes_left.saturating_sub(len);
+        } else if self.measuring {
+            self.ios_left -= 1;
+            self.bytes_left = self.bytes_left.saturating_sub(len);
+            if self.once && self.pattern.offsets.passed() {
+                self.ios_left = 0;
+            }
+        } else {
+            self.ramp_bytes_left = self.ramp_bytes_left.saturating_sub(len);
+        }
+        if let Pace::Burst {
+            left_ios,
+            left_bytes,
+            ..
+        } = &mut self.pace
+        {
+            *left_ios = left_ios.saturating_sub(1);
+            *left_bytes = left_bytes.saturating_sub(len);
         }
     }
 
@@ -668,6 +596,50 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
             feed.end();
         }
         (self.port, self.recorder.finish(), self.outcome)
+    }
+}
+
+/// The operation of a pattern, and where it mixes two, the random bits below which it is a read.
+fn operation(spec: &JobSpec) -> (Op, Option<u64>) {
+    let rw = spec.rw;
+    let mixed = rw.reads() && rw.writes();
+    let mix = (mixed && spec.read_share > 0.0 && spec.read_share < 100.0)
+        .then(|| (spec.read_share / 100.0 * u64::MAX as f64) as u64);
+    let op = if rw.reads() && !(mixed && spec.read_share == 0.0) {
+        Op::Read
+    } else if rw.writes() {
+        Op::Write
+    } else {
+        Op::Trim
+    };
+    (op, mix)
+}
+
+/// What a thread may transfer, of which it gets its `share`; `once` is one pass over the range.
+fn bytes(job: &ValidJob, offsets: &Offsets, once: bool, share: impl Fn(u64) -> u64) -> u64 {
+    let spec = &job.spec;
+    // Bytes are shared out in whole blocks, so that the total is exact (rounded up to a block).
+    let in_blocks = |bytes: u64| match spec.bs.0[..] {
+        [(block, _)] => share(bytes.div_ceil(block.0)).saturating_mul(block.0),
+        _ => share(bytes),
+    };
+    match spec.bytes {
+        Some(b) => in_blocks(b.0),
+        None if job.feed.is_some() => u64::MAX,
+        None if once && offsets.has_passes() && offsets.spare() => 0,
+        None if once && !offsets.has_passes() => in_blocks(job.range()),
+        None => u64::MAX,
+    }
+}
+
+/// What a ramp may transfer under a limit of bytes and of time: one thread's share of that in the ramp's time.
+fn ramp_bytes(spec: &JobSpec, ramp: Nanos, threads: u64) -> u64 {
+    match (spec.bytes, spec.time) {
+        (Some(b), Some(t)) if t > Nanos::ZERO && !spec.ramp_counts => {
+            let part = u128::from(b.0) * u128::from(ramp.0) / u128::from(t.0) / u128::from(threads);
+            u64::try_from(part).unwrap_or(u64::MAX)
+        }
+        _ => u64::MAX,
     }
 }
 

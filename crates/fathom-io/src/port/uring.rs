@@ -311,6 +311,19 @@ pub(super) fn kernel() -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
+/// Whether trims are discards of a block device.
+fn discards(files: &[Arc<std::fs::File>], spec: &JobSpec) -> Result<bool, PortError> {
+    let discards = spec.rw.modifies() && files.iter().any(|f| super::is_block_device(f));
+    if discards && spec.rw.trims() && kernel() < (6, 12) {
+        // fallocate on a block device writes zeros (and may unmap): not what a trim means.
+        return Err(PortError {
+            what: "io_uring discards need Linux 6.12; try --engine preadv".into(),
+            source: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
+        });
+    }
+    Ok(discards)
+}
+
 impl Uring {
     /// Makes the ring. Call it on the thread that will use it (the ring has a single issuer).
     pub fn new(
@@ -373,14 +386,7 @@ impl<E: Entries> Uring<E> {
         let (read_flags, rw_flags) = super::call_flags(spec);
         let timed = ring.params().is_feature_ext_arg();
         let deferred = set_up.starts_with("defer-taskrun");
-        let discards = spec.rw.modifies() && files.iter().any(|f| super::is_block_device(f));
-        if discards && spec.rw.trims() && kernel() < (6, 12) {
-            // fallocate on a block device writes zeros (and may unmap): not what a trim means.
-            return Err(PortError {
-                what: "io_uring discards need Linux 6.12; try --engine preadv".into(),
-                source: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
-            });
-        }
+        let discards = discards(&files, spec)?;
         Ok(Self {
             ring,
             entries,

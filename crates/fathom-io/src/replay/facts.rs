@@ -49,6 +49,51 @@ pub struct TraceFacts {
 }
 
 impl TraceFacts {
+    /// Of a trace of which nothing has been read.
+    fn none(format: Format) -> Self {
+        Self {
+            format,
+            ios: [0; 4],
+            bytes: [0; 4],
+            first: Nanos::ZERO,
+            last: Nanos::ZERO,
+            longest: 0,
+            with_latency: 0,
+            moved: 0,
+            devices: Vec::new(),
+            aligned: true,
+        }
+    }
+
+    /// Takes in an I/O of a device that is known.
+    ///
+    /// # Errors
+    /// One that ends beyond all addresses.
+    fn count(&mut self, io: &TraceIo) -> Result<(), String> {
+        let end = io.offset.checked_add(io.len).ok_or_else(|| {
+            format!(
+                "an I/O at byte {} of {} bytes ends beyond 2^64; nothing was written",
+                io.offset, io.len
+            )
+        })?;
+        if self.total() == 0 {
+            self.first = io.at;
+        }
+        self.last = io.at;
+        let op = io.op as usize;
+        self.ios[op] += 1;
+        self.bytes[op] = self.bytes[op].saturating_add(io.len);
+        if matches!(io.op, Op::Read | Op::Write) {
+            self.longest = self.longest.max(io.len);
+        }
+        self.with_latency += u64::from(io.latency.is_some());
+        self.aligned &= (io.offset | io.len).is_multiple_of(512);
+        let device = &mut self.devices[io.device as usize];
+        device.ios += 1;
+        device.end = device.end.max(end);
+        Ok(())
+    }
+
     /// All I/Os.
     pub fn total(&self) -> u64 {
         self.ios.iter().sum()
@@ -97,6 +142,7 @@ pub fn survey(
     reads_only: bool,
     mut stop: impl FnMut() -> bool,
 ) -> Result<TraceFacts, TraceError> {
+    let unfit = |what: String| TraceError::Unfit(format!("{}: {what}", path.display()));
     let (format, source) = open(path, format, events)?;
     let mut ordered = Ordered::new(format, source);
     let selection = Selection {
@@ -104,32 +150,19 @@ pub fn survey(
         reads_only,
     };
     let mut wanted = None;
-    let mut facts = TraceFacts {
-        format,
-        ios: [0; 4],
-        bytes: [0; 4],
-        first: Nanos::ZERO,
-        last: Nanos::ZERO,
-        longest: 0,
-        with_latency: 0,
-        moved: 0,
-        devices: Vec::new(),
-        aligned: true,
-    };
+    let mut facts = TraceFacts::none(format);
     let mut seen = 0u64;
     while let Some(io) = ordered.next()? {
         seen += 1;
         if seen.is_multiple_of(1 << 16) && stop() {
-            return Err(TraceError::Unfit(format!(
-                "{}: interrupted while it was checked; nothing was written",
-                path.display()
-            )));
+            return Err(unfit(
+                "interrupted while it was checked; nothing was written".into(),
+            ));
         }
         let d = io.device as usize;
         if d >= DEVICES_MAX {
-            return Err(TraceError::Unfit(format!(
-                "{}: more than {DEVICES_MAX} devices; split the trace",
-                path.display()
+            return Err(unfit(format!(
+                "more than {DEVICES_MAX} devices; split the trace"
             )));
         }
         while facts.devices.len() <= d {
@@ -146,49 +179,19 @@ pub fn survey(
         if selection.device.is_some() && wanted.is_none() || !selection.takes(&io, wanted) {
             continue;
         }
-        let end = io.offset.checked_add(io.len).ok_or_else(|| {
-            TraceError::Unfit(format!(
-                "{}: an I/O at byte {} of {} bytes ends beyond 2^64; nothing was written",
-                path.display(),
-                io.offset,
-                io.len
-            ))
-        })?;
-        if facts.total() == 0 {
-            facts.first = io.at;
-        }
-        facts.last = io.at;
-        facts.ios[io.op as usize] += 1;
-        facts.bytes[io.op as usize] = facts.bytes[io.op as usize].saturating_add(io.len);
-        if matches!(io.op, Op::Read | Op::Write) {
-            facts.longest = facts.longest.max(io.len);
-        }
-        facts.with_latency += u64::from(io.latency.is_some());
-        facts.aligned &= (io.offset | io.len) % 512 == 0;
-        let device = &mut facts.devices[d];
-        device.ios += 1;
-        device.end = device.end.max(end);
+        facts.count(&io).map_err(unfit)?;
     }
     facts.moved = ordered.moved;
     if let Some(name) = selection.device.filter(|_| wanted.is_none()) {
-        let known: Vec<&str> = facts
-            .devices
-            .iter()
-            .take(8)
-            .map(|d| d.name.as_str())
-            .collect();
-        return Err(TraceError::Unfit(format!(
-            "{}: it has no device '{name}': expected one of {}",
-            path.display(),
-            known.join(", ")
+        let known = facts.devices.iter().take(8).map(|d| d.name.as_str());
+        let known = known.collect::<Vec<_>>().join(", ");
+        return Err(unfit(format!(
+            "it has no device '{name}': expected one of {known}"
         )));
     }
     if facts.total() == 0 {
-        return Err(TraceError::Unfit(format!(
-            "{}: it holds no I/O{}; check the file",
-            path.display(),
-            if reads_only { " that reads" } else { "" }
-        )));
+        let kind = if reads_only { " that reads" } else { "" };
+        return Err(unfit(format!("it holds no I/O{kind}; check the file")));
     }
     Ok(facts)
 }
