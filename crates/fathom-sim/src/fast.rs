@@ -188,7 +188,56 @@ struct Machine<'a> {
     bytes: u32,
 }
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
+    /// For a job, on parts of a simulation.
+    fn new(
+        planned: &PlannedJob,
+        (host, device, synchronous): (&'a mut Host, &'a mut Device, Option<[u64; 2]>),
+    ) -> Self {
+        let job = &planned.job;
+        let spec = &job.spec;
+        let bytes = spec.bs.max().0 as u32;
+        Self {
+            host,
+            device,
+            synchronous,
+            rng: Rng::new(spec.seed, 1),
+            write_above: match (spec.rw.reads(), spec.rw.writes()) {
+                (true, true) => ((spec.read_share / 100.0) * u64::MAX as f64) as u64,
+                (true, false) => u64::MAX,
+                _ => 0,
+            },
+            mixed: spec.rw.reads() && spec.rw.writes(),
+            start: job.start,
+            align: job.align,
+            blocks: (job.end - job.start - u64::from(bytes)) / job.align + 1,
+            bytes,
+        }
+    }
+
+    /// Hands over the first request of each of `n` slots; their keys, and when each worker's thread is free again.
+    fn begin(&mut self, n: u32, seats: u32, origin: u64) -> (Vec<Slot>, Vec<u64>, Vec<u64>) {
+        let mut free_at = vec![origin; seats as usize];
+        let mut first = |number: u32| {
+            // Slot s belongs to worker s mod seats: workers start side by side.
+            let worker = number % seats;
+            let core = self.host.core_of(worker);
+            let thread = &mut free_at[worker as usize];
+            let (reaches, op) = self.submit(core, *thread);
+            *thread = reaches;
+            let slot = Slot {
+                submitted: origin,
+                reaches,
+                worker,
+                core,
+                op,
+            };
+            (slot, reaches << KEY_BITS | ON_ITS_WAY | u64::from(number))
+        };
+        let (slots, keys) = (0..n).map(&mut first).unzip();
+        (slots, keys, free_at)
+    }
+
     /// A request is handed over on `core` at `at`: when the core is free again, and what the request does.
     #[inline]
     fn submit(&mut self, core: u32, at: u64) -> (u64, Op) {
@@ -221,63 +270,27 @@ pub fn run(
     sim: &mut Simulation,
     origin: Nanos,
 ) -> Option<(Vec<Window>, Outcome)> {
-    let job = &planned.job;
-    let spec = &job.spec;
-    let bytes = spec.bs.max().0 as u32;
-    let blocks = (job.end - job.start - u64::from(bytes)) / job.align + 1;
+    let spec = &planned.job.spec;
+    let bytes = spec.bs.max().0;
     let (seats, depth) = planned.seats();
     let width = spec.window.0;
     let ramp = spec.ramp.0.div_ceil(width) * width;
     let measured_from = origin + Nanos(ramp);
     let end = measured_from.0 + spec.time?.0;
-    let write_above = match (spec.rw.reads(), spec.rw.writes()) {
-        (true, true) => ((spec.read_share / 100.0) * u64::MAX as f64) as u64,
-        (true, false) => u64::MAX,
-        _ => 0,
-    };
     let control = sim.control();
-    let (host, device, synchronous) = sim.fast_parts()?;
-    let mut machine = Machine {
-        host,
-        device,
-        synchronous,
-        rng: Rng::new(spec.seed, 1),
-        write_above,
-        mixed: spec.rw.reads() && spec.rw.writes(),
-        start: job.start,
-        align: job.align,
-        blocks,
-        bytes,
-    };
-    let n = (seats * depth) as usize;
+    let mut machine = Machine::new(planned, sim.fast_parts()?);
+    let synchronous = machine.synchronous;
     let usual = match synchronous {
         Some([read, write]) => read.min(write),
         None => machine.host.usual_ns(),
     };
-    // When each worker's thread is free again.
-    let mut free_at = vec![origin.0; seats as usize];
-    // Slot s belongs to worker s mod seats: workers start side by side.
-    let mut slots: Vec<Slot> = (0..n as u32)
-        .map(|s| Slot {
-            submitted: origin.0,
-            reaches: 0,
-            worker: s % seats,
-            core: machine.host.core_of(s % seats),
-            op: Op::Read,
-        })
-        .collect();
-    let mut keys = vec![0; n];
-    for ((slot, key), number) in slots.iter_mut().zip(&mut keys).zip(0..) {
-        let thread = &mut free_at[slot.worker as usize];
-        (slot.reaches, slot.op) = machine.submit(slot.core, *thread);
-        *thread = slot.reaches;
-        *key = slot.reaches << KEY_BITS | ON_ITS_WAY | number;
-    }
+    let n = seats * depth;
+    let (mut slots, keys, mut free_at) = machine.begin(n, seats, origin.0);
     let (mut order, mut first) = Tournament::new(&keys);
     let mut counts = [Counts::new(), Counts::new()];
     let mut windows = Vec::new();
     let (mut index, mut window_end, mut last) = (0, origin.0 + width, origin.0);
-    let (mut issued, mut stop) = (n as u64, end);
+    let (mut issued, mut stop) = (u64::from(n), end);
     while first != u64::MAX {
         let number = first & (ON_ITS_WAY - 1);
         let slot = &mut slots[number as usize];
@@ -289,7 +302,7 @@ pub fn run(
                 at = machine.host.complete(slot.core, at, 1);
             }
             if at >= window_end {
-                close(&mut counts, &mut windows, index, u64::from(bytes));
+                close(&mut counts, &mut windows, index, bytes);
                 index = (at - origin.0) / width;
                 window_end = origin.0 + (index + 1) * width;
                 if control.interrupted() {
@@ -318,7 +331,7 @@ pub fn run(
         let done = machine.serve(slot.reaches, slot.op);
         first = order.replace(number, done << KEY_BITS | number);
     }
-    close(&mut counts, &mut windows, index, u64::from(bytes));
+    close(&mut counts, &mut windows, index, bytes);
     sim.advance_to(last);
     let mut depth_ns = vec![0; depth as usize + 1];
     depth_ns[depth as usize] = last.saturating_sub(measured_from.0);
