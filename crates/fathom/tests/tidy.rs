@@ -50,18 +50,6 @@ const LINES_MAX: usize = 700;
 /// A function is understood at one look.
 const FUNCTION_LINES_MAX: usize = 80;
 
-/// Functions that are longer, with their lines: none may be added or grow, and who shortens one takes it from the list.
-const LEFT: [(&str, &str, usize); 8] = [
-    ("fathom-io/src/driver/collect.rs", "intrinsic_flags", 87),
-    ("fathom-io/src/driver/seat.rs", "set_up", 90),
-    ("fathom-io/src/job/command.rs", "check_command", 91),
-    ("fathom-io/src/load/worker.rs", "new", 129),
-    ("fathom-io/src/load/worker.rs", "stage_ready", 121),
-    ("fathom-io/src/port/uring.rs", "with", 83),
-    ("fathom-io/src/replay/facts.rs", "survey", 103),
-    ("fathom-sim/src/fast.rs", "run", 115),
-];
-
 /// Who may look at the time: the clock, the display, and the run's own duration.
 const TIMEKEEPERS: [&str; 3] = [
     "fathom-io/src/clock.rs",
@@ -390,26 +378,15 @@ fn long_functions(s: &Source) -> Vec<(String, usize)> {
 #[test]
 fn functions_are_short_enough_to_be_understood() {
     let mut found = Vec::new();
-    let mut left = LEFT.to_vec();
     let all = sources();
     for s in all
         .iter()
         .filter(|s| s.is_product() && !s.name.contains("tests"))
     {
-        for (name, n) in long_functions(s) {
-            let known = |l: &(&str, &str, usize)| l.0 == s.name && l.1 == name && n <= l.2;
-            match left.iter().position(known) {
-                Some(at) => drop(left.remove(at)),
-                None => found.push(format!("(\"{}\", \"{name}\", {n}),", s.name)),
-            }
-        }
+        let long = long_functions(s).into_iter();
+        found.extend(long.map(|(name, lines)| format!("{}: {name}, {lines} lines", s.name)));
     }
-    let gone = |l: &(&str, &str, usize)| format!("{}: {} is on the list, but not long", l.0, l.1);
-    found.extend(left.iter().map(gone));
-    none(
-        &found,
-        "say in functions of their own what its parts do (LEFT only shrinks)",
-    );
+    none(&found, "say in functions of their own what its parts do");
 }
 
 #[test]
