@@ -330,7 +330,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
     }
 
     /// When the next I/O was to start, and which one it is where a trace says so; `None` where none may start now.
-    #[inline]
+    #[inline(always)]
     fn due(&mut self) -> Option<(Nanos, Option<Request>)> {
         let due = match &mut self.pace {
             Pace::Closed => self.now,
@@ -379,7 +379,7 @@ impl<P: Port, S: WindowSink> Worker<P, S> {
 
     /// Takes an I/O of so many bytes from what may still start. Limits hold for the measured part: a ramp uses none of them up,
     /// unless its bytes count.
-    #[inline]
+    #[inline(always)]
     fn use_up(&mut self, len: u64) {
         if !self.measuring && self.ramp_counts {
             self.bytes_left = self.bytes_left.saturating_sub(len);
