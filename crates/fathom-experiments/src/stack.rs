@@ -451,8 +451,12 @@ impl Passes {
                 seed: schedule::seed(spec.seed, "stack", &spec.name, turn),
                 ..spec.clone()
             };
-            let config = config(devices, &spec, PASS_IOS, plan.rung);
-            if traced && let Err(e) = trace_on(&mut self.session, &config) {
+            if traced
+                && let Err(e) = trace_on(
+                    &mut self.session,
+                    &config(devices, &spec, PASS_IOS, plan.rung),
+                )
+            {
                 self.broken = Some(e);
                 break;
             }

@@ -128,7 +128,12 @@ fn is_at(cause: Cause, seen: &str) -> bool {
 /// A share of the sessions' time at the events of a cause, by what says so.
 fn at_events(seen: &Observed, cause: Cause) -> Option<(f64, String)> {
     let words = EVENTS.iter().find(|e| e.0 == cause)?.2;
-    let share = seen.waits.share(|n| is_at(cause, n))?;
+    at(seen, words, &|n| is_at(cause, n))
+}
+
+/// The same at what `is` says.
+fn at(seen: &Observed, words: &str, is: &dyn Fn(&str) -> bool) -> Option<(f64, String)> {
+    let share = seen.waits.share(is)?;
     let said = format!("{:.0} % of the sessions' time at {words}", share * 100.0);
     Some((share, said))
 }
@@ -161,16 +166,9 @@ fn in_postgres(seen: &Observed, cause: Cause) -> Option<(f64, String)> {
     }
     // Those that stand for the log or for a read are no latches.
     let other = |n: &str| is_at(Cause::Log, n) || is_at(Cause::Reads, n);
-    let share = seen
-        .waits
-        .share(|n| n.starts_with("LWLock:") && !other(n))?;
-    Some((
-        share,
-        format!(
-            "{:.0} % of the sessions' time at latches (LWLock:…)",
-            share * 100.0
-        ),
-    ))
+    at(seen, "latches (LWLock:…)", &|n| {
+        n.starts_with("LWLock:") && !other(n)
+    })
 }
 
 /// The same within InnoDB.
