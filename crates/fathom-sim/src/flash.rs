@@ -202,11 +202,15 @@ pub fn alpha_of(wanted: f64) -> f64 {
     let (mut low, mut high) = (1.000_1, 30.0);
     for _ in 0..80 {
         let middle = 0.5 * (low + high);
-        if write_amplification(middle) > wanted {
-            low = middle;
-        } else {
-            high = middle;
+        let end = match write_amplification(middle) > wanted {
+            true => &mut low,
+            false => &mut high,
+        };
+        // Nothing lies between them any more.
+        if *end == middle {
+            break;
         }
+        *end = middle;
     }
     0.5 * (low + high)
 }
@@ -225,7 +229,11 @@ fn lambert_w0(x: f64) -> f64 {
         if denominator.abs() < 1e-14 {
             break;
         }
-        w -= f / denominator;
+        let next = w - f / denominator;
+        if next == w {
+            break;
+        }
+        w = next;
     }
     w
 }

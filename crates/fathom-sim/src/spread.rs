@@ -6,6 +6,9 @@
 //! The C library's exponential and logarithm differ between systems in their last bit, so they are
 //! computed here from sums and products alone: the same seed gives the same nanoseconds everywhere.
 
+use std::array;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
 use fathom_io::load::rng::Rng;
 
 /// Entries of the table.
@@ -17,12 +20,16 @@ const WITHIN: u32 = 64 - ENTRIES.ilog2();
 /// Factors are kept in 1/65536.
 const ONE: f64 = 65536.0;
 
+/// So many tables are kept for the next device like one before: an experiment simulates a few models in turns.
+const KEPT: usize = 16;
+
 /// Log-normal scatter around 1.
 #[derive(Debug, Clone)]
-pub struct Spread(Option<Box<LogNormal>>);
+pub struct Spread(Option<Arc<LogNormal>>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct LogNormal {
+    /// Of the logarithm.
     sigma: f64,
     table: [u32; ENTRIES],
 }
@@ -33,13 +40,14 @@ impl Spread {
         if cv <= 0.0 {
             return Self(None);
         }
+        static MADE: Mutex<Vec<Arc<LogNormal>>> = Mutex::new(Vec::new());
         let sigma = ln(1.0 + cv * cv).sqrt();
-        let middle = |i: usize| (i as f64 + 0.5) / ENTRIES as f64;
-        let mut table = [0; ENTRIES];
-        for (i, entry) in table.iter_mut().enumerate() {
-            *entry = (factor(sigma, normal_quantile(middle(i))) * ONE).round() as u32;
-        }
-        Self(Some(Box::new(LogNormal { sigma, table })))
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = made.iter().position(|m| m.sigma == sigma);
+        let scatter = at.map_or_else(|| Arc::new(LogNormal::new(sigma)), |at| made.remove(at));
+        made.truncate(KEPT - 1);
+        made.insert(0, Arc::clone(&scatter));
+        Self(Some(scatter))
     }
 
     /// `ns` scattered, ns.
@@ -53,6 +61,14 @@ impl Spread {
 }
 
 impl LogNormal {
+    fn new(sigma: f64) -> Self {
+        static NORMAL: OnceLock<[f64; ENTRIES]> = OnceLock::new();
+        let middle = |i: usize| (i as f64 + 0.5) / ENTRIES as f64;
+        let normal = NORMAL.get_or_init(|| array::from_fn(|i| normal_quantile(middle(i))));
+        let table = normal.map(|z| (factor(sigma, z) * ONE).round() as u32);
+        Self { sigma, table }
+    }
+
     #[inline]
     fn apply(&self, ns: u64, bits: u64) -> u64 {
         let i = (bits >> WITHIN) as usize;
