@@ -29,8 +29,33 @@ impl SettingArgs {
         self.set.iter().chain(tried).cloned().collect()
     }
 
+    /// Refuses settings that no server here could have, and, by name, what they cannot be compared beside: a rate that was asked for
+    /// is no measure.
+    pub(super) fn possible(
+        &self,
+        databases: &[String],
+        yours: bool,
+        beside: &[(&str, bool)],
+    ) -> Result<(), String> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        if databases.len() != 1 || databases.iter().any(|d| d == "sqlite") {
+            return Err("--set and --try are settings of one server: add --database mariadb or --database postgresql".into());
+        }
+        if !yours {
+            self.of_own_postgres()?;
+        }
+        match beside.iter().find(|b| b.1 && !self.tries.is_empty()) {
+            Some((name, _)) => Err(format!(
+                "--try compares the rates of fathom's closed loop: leave out {name}"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses what a PostgreSQL of the lab's cannot have.
-    pub(super) fn of_own_postgres(&self) -> Result<(), String> {
+    fn of_own_postgres(&self) -> Result<(), String> {
         let names = self.all();
         let mut names = names.iter().filter_map(|s| Some(s.split_once('=')?.0));
         names.try_for_each(|name| decided(&OWN_POSTGRES, name))
@@ -45,6 +70,11 @@ impl SettingArgs {
     pub(super) fn turns(&self) -> impl Iterator<Item = Vec<String>> + '_ {
         std::iter::once(Vec::new()).chain(self.tries.iter().cloned())
     }
+}
+
+/// What is tried, in names of jobs and findings.
+pub(super) fn label(tried: &[String]) -> String {
+    tried.join("+").replace('=', "-")
 }
 
 /// What the lab decides itself, and by which option it is asked for.

@@ -50,7 +50,7 @@ pub(crate) fn open_place() -> Option<Place> {
 fn tpcc_holds_its_consistency_conditions_on_postgresql() {
     let _turn = beside_others();
     let Some(place) = open_place() else { return };
-    conditions_hold(&place, "postgresql");
+    conditions_hold(&place, "postgresql", Some("commit_delay=10"));
 }
 
 #[test]

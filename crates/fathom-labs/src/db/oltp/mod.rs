@@ -30,6 +30,7 @@ use super::counters::Observed;
 use super::directory;
 use super::mariadb;
 use super::objective::{Offered, SHARES};
+use super::settings;
 use super::warmth::Warmth;
 use super::yours::Yours;
 use crate::LabError;
@@ -80,7 +81,7 @@ impl Cell {
                 Some(load) => format!("{load}pc"),
             },
             Experiment::Try if self.tried.is_empty() => "as-it-is".into(),
-            Experiment::Try => self.tried.join("+").replace('=', "-"),
+            Experiment::Try => settings::label(&self.tried),
         };
         format!("{}-{what}", self.mix.name())
     }

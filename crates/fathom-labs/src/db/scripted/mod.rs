@@ -31,6 +31,7 @@ use super::counters::Observed;
 use super::database::{DATABASES, Database, LeftOut, Made};
 use super::objective::{Offered, SHARES};
 use super::observed::Counts;
+use super::settings;
 use super::warmth::Warmth;
 use super::yours::Yours;
 use super::{directory, sql};
@@ -330,7 +331,7 @@ impl Lab<'_> {
         match share {
             Some(share) => format!("{name}-{share}pc"),
             None if tried.is_empty() => name.clone(),
-            None => format!("{name}-{}", tried.join("+").replace('=', "-")),
+            None => format!("{name}-{}", settings::label(tried)),
         }
     }
 

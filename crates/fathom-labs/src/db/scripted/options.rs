@@ -314,39 +314,17 @@ impl SqlOptions {
         Ok(all)
     }
 
-    /// Refuses settings that no server here could have, and what they cannot be compared by.
-    fn settings_possible(&self) -> Result<(), String> {
-        if self.settings.is_empty() {
-            return Ok(());
-        }
-        let server = |d: &String| *d != "sqlite";
-        if self.databases.len() != 1 || !self.databases.iter().all(server) {
-            return Err("--set and --try are settings of one server: add --database mariadb or --database postgresql".into());
-        }
-        if self.server.is_none() {
-            self.settings.of_own_postgres()?;
-        }
-        if self.settings.tries.is_empty() {
-            return Ok(());
-        }
-        // A rate that was asked for is no measure, and steps have none.
-        let other = [
-            ("--rate", self.rate.is_some()),
-            ("--p99", self.objective.is_some()),
-            ("--driver pgbench", self.pgbench),
-        ];
-        match other.iter().find(|o| o.1) {
-            Some((name, _)) => Err(format!(
-                "--try compares the rates of fathom's closed loop: leave out {name}"
-            )),
-            None => Ok(()),
-        }
-    }
-
     /// Refuses what cannot be: a script that is not understood, a load that nobody knows.
     pub(super) fn possible(&self) -> Result<(), String> {
         self.postgres.possible(&self.databases)?;
-        self.settings_possible()?;
+        let beside = [
+            ("--rate", self.rate.is_some()),
+            // Steps have none.
+            ("--p99", self.objective.is_some()),
+            ("--driver pgbench", self.pgbench),
+        ];
+        let yours = self.server.is_some();
+        self.settings.possible(&self.databases, yours, &beside)?;
         if self.pgbench && self.server.is_some() {
             return Err(
                 "--driver pgbench: it runs beside on the lab's own PostgreSQL: leave --server out"

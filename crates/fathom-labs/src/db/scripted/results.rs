@@ -11,6 +11,7 @@ use fathom_telemetry::schema::{Chart, ChartKind, Finding, Headline, Section, Tab
 use super::super::bound;
 use super::super::budget::more_cache;
 use super::super::objective::{Steps, steps_table};
+use super::super::settings;
 use super::super::tried::{self, Pair, Tried};
 use super::driver::Tries;
 use super::workload::Mode;
@@ -300,7 +301,7 @@ fn pairs<'a>(all: &[Shows<'a>], kinds: &[String]) -> Vec<Pair<'a, Point, Counted
                 [one] => one.clone(),
                 _ => "all".into(),
             },
-            label: format!("{}-{}", with.seen.name, setting.join("+").replace('=', "-")),
+            label: format!("{}-{}", with.seen.name, settings::label(setting)),
         })
     };
     let tried = all.iter().filter(|s| !s.is_plain());

@@ -40,7 +40,7 @@ use super::counters::Observed;
 use super::database::{DATABASES, Database, LeftOut, Made};
 use super::observed::Counts;
 use super::server::{Server, ServerArgs};
-use super::settings::SettingArgs;
+use super::settings::{self, SettingArgs};
 use super::settings_seen::SettingsSeen;
 use super::sql::{Dialect, Session};
 use super::warmth::Warmth;
@@ -53,7 +53,7 @@ use crate::skipped::{self, Skipped};
 /// What is measured.
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(
-    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc /mnt/data --warehouses 100 --keying --thinking --pool 2g --ramp 20m --time 2h    by the specification's rules\n  fathom db tpcc . --database sqlite                          no server needed\n  fathom db tpcc . --server postgres://bench@db1.example/postgres   your own server"
+    after_help = "Examples:\n  fathom db tpcc /mnt/data --warehouses 10 --terminals 16\n  fathom db tpcc /mnt/data --warehouses 100 --pool 1g --ramp 180s --time 10m --repeats 5    as Han et al. 2021\n  fathom db tpcc /mnt/data --warehouses 100 --keying --thinking --pool 2g --ramp 20m --time 2h    by the specification's rules\n  fathom db tpcc . --database sqlite                          no server needed\n  fathom db tpcc /mnt/data --database mariadb --try innodb_flush_neighbors=0 --repeats 8    which setting helps\n  fathom db tpcc . --server postgres://bench@db1.example/postgres   your own server"
 )]
 pub struct TpccOptions {
     /// What every database lab takes.
@@ -96,6 +96,10 @@ pub struct TpccOptions {
     /// Buffer pool of each database
     #[arg(long, default_value = "64m", value_parser = pool)]
     pub pool: Bytes,
+    /// Settings of the server.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub settings: SettingArgs,
     /// The PostgreSQL that the lab starts.
     #[command(flatten)]
     #[serde(default)]
@@ -247,6 +251,9 @@ fn now() -> String {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Seen {
     name: String,
+    /// What is tried; empty where the server is as in all others.
+    #[serde(default)]
+    tried: Vec<String>,
     version: String,
     /// How it does its I/O.
     proof: String,
@@ -272,6 +279,16 @@ struct Counted {
     /// Of the server itself.
     #[serde(flatten)]
     seen: Observed,
+}
+
+impl Seen {
+    /// In names of jobs and findings.
+    fn label(&self) -> String {
+        match self.tried.is_empty() {
+            true => self.name.clone(),
+            false => format!("{}-{}", self.name, settings::label(&self.tried)),
+        }
+    }
 }
 
 type Line = loads::Line<Seen, Counted>;
@@ -305,6 +322,16 @@ impl Measurement for TpccOptions {
 
     fn check(&self) -> Result<(), String> {
         self.postgres.possible(&self.databases)?;
+        let beside = [
+            ("--rate", self.rate.is_some()),
+            ("--keying and --thinking", self.pace.waits()),
+        ];
+        let databases = match &self.server {
+            Some(_) => &["yours".to_owned()][..],
+            None => &self.databases,
+        };
+        let yours = self.server.is_some();
+        self.settings.possible(databases, yours, &beside)?;
         let n = self.terminals;
         if n > CONNECTIONS_MAX && !self.pace.waits() {
             return Err(format!(
@@ -324,7 +351,8 @@ impl Measurement for TpccOptions {
     fn run_cost(&self, plan: &Plan, fills: Bytes) -> Result<RunCost, JobError> {
         let options = self;
         let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
-        let n = options.databases.len() as u32 * plan.profile.repeats;
+        let turns = options.settings.turns().count() as u32;
+        let n = options.databases.len() as u32 * turns * plan.profile.repeats;
         let (ramp, time) = times(plan, options);
         let load =
             Nanos::from_secs(20 * u64::from(options.warehouses) * options.databases.len() as u64);
@@ -411,7 +439,8 @@ fn constants(random: &mut SplitMix64, last: i64) -> Constants {
 impl Lab<'_> {
     /// Says what comes next.
     fn next(&mut self, databases: usize, what: &str) {
-        let total = databases as u32 * (self.plan.profile.repeats + 1);
+        let turns = self.options.settings.turns().count() as u32;
+        let total = databases as u32 * (turns * self.plan.profile.repeats + 1);
         self.sink.job(self.done, total, what);
         self.done += 1;
     }
@@ -429,13 +458,19 @@ impl Lab<'_> {
             Some(_) => vec![DATABASES[0]],
             None => DATABASES.into_iter().filter(asked).collect(),
         };
-        // Beside each line: the database, as long as it works.
+        // As long as each works; one after another, with a line for each of its turns.
+        let turns_of_each = self.options.settings.turns().count();
         let mut databases: Vec<Option<Database>> = Vec::new();
         for name in &names {
             self.next(names.len(), &format!("load {name}"));
             match self.open(name, yours.take(), c_load) {
                 Ok((database, seen)) => {
-                    self.lines.push(Line::new(seen));
+                    let turns = self.options.settings.turns();
+                    let with = |tried| Seen {
+                        tried,
+                        ..seen.clone()
+                    };
+                    self.lines.extend(turns.map(with).map(Line::new));
                     databases.push(Some(database));
                 }
                 Err(_) if stop() => return Ok(()),
@@ -443,21 +478,24 @@ impl Lab<'_> {
             }
         }
         for repeat in 0..self.plan.profile.repeats {
-            for i in turns(databases.len(), repeat) {
+            for i in turns(self.lines.len(), repeat) {
                 if stop() {
                     return Ok(());
                 }
-                let Some(database) = &mut databases[i] else {
+                let slot = &mut databases[i / turns_of_each];
+                let Some(database) = slot else {
                     continue;
                 };
-                self.next(names.len(), &format!("tpcc {}", database.name));
-                match self.measure(database, constants, repeat) {
+                self.next(
+                    names.len(),
+                    &format!("tpcc {}", self.lines[i].setting.label()),
+                );
+                match self.turn(database, i, constants, repeat) {
                     Ok(r) => self.lines[i].repeats.push(r),
                     Err(_) if stop() => return Ok(()),
                     Err(e) => {
-                        let (name, e) = (database.name, database.explain(e));
-                        self.out.add(self.place, name, e);
-                        databases[i] = None;
+                        self.out.add(self.place, database.name, e);
+                        *slot = None;
                     }
                 }
             }
@@ -465,7 +503,12 @@ impl Lab<'_> {
         for (i, slot) in databases.iter_mut().enumerate() {
             let Some(database) = slot else { continue };
             match contradictions(database) {
-                Ok(after) => self.lines[i].setting.after = Some(after),
+                Ok(after) => {
+                    let of_it = self.lines.chunks_mut(turns_of_each).nth(i);
+                    for line in of_it.into_iter().flatten() {
+                        line.setting.after = Some(after);
+                    }
+                }
                 Err(_) if stop() => return Ok(()),
                 Err(e) => {
                     let (name, e) = (database.name, database.explain(e));
@@ -491,7 +534,7 @@ impl Lab<'_> {
             log: self.options.log(),
             sessions: self.options.clients() + 1,
             postgres: self.options.postgres.programs.as_deref(),
-            settings: &SettingArgs::default(),
+            settings: &self.options.settings,
         };
         let mut database = Database::open(name, self.place, made, yours, &stop)?;
         let filled = fill(&database, self.options, c_load, &stop);
@@ -506,6 +549,7 @@ impl Lab<'_> {
         let settings = asked.map_err(|e| database.explain(e))?;
         let seen = Seen {
             name: name.to_owned(),
+            tried: Vec::new(),
             version: database.version.clone(),
             proof: database.proof(),
             unlimited: database.budget.unlimited.clone(),
@@ -516,9 +560,27 @@ impl Lab<'_> {
         Ok((database, seen))
     }
 
+    /// Measures a database; where settings are tried each turn begins with its server anew.
+    fn turn(
+        &mut self,
+        of: &mut Database,
+        line: usize,
+        constants: Constants,
+        repeat: u32,
+    ) -> Result<Repeat, LabError> {
+        let bench = self.bench;
+        if !self.options.settings.tries.is_empty() {
+            of.change(&self.lines[line].setting.tried, &|| bench.interrupted())?;
+        }
+        let label = self.lines[line].setting.label();
+        self.measure(of, &label, constants, repeat)
+            .map_err(|e| of.explain(e))
+    }
+
     fn measure(
         &mut self,
         database: &Database,
+        label: &str,
         constants: Constants,
         repeat: u32,
     ) -> sql::Result<Repeat> {
@@ -546,17 +608,17 @@ impl Lab<'_> {
         );
         database.budget.release();
         let (outcome, counts) = observed?;
-        Ok(self.keep(database, &load, outcome, counts, repeat))
+        Ok(self.keep(database, (label, repeat), &load, outcome, counts))
     }
 
     /// A job for each kind of transaction that was done.
     fn keep(
         &mut self,
         database: &Database,
+        (label, repeat): (&str, u32),
         load: &Load,
         outcome: Outcome,
         counts: Counts<Option<DeviceDelta>>,
-        repeat: u32,
     ) -> Repeat {
         let device = counts.after.zip(counts.before).map(|(a, b)| a.since(&b));
         let seen = counts.seen;
@@ -573,7 +635,7 @@ impl Lab<'_> {
             done.noted.extend(database.unpaid(&seen));
             let about = About {
                 experiment: "tpcc",
-                name: &format!("tpcc-{}-{}", database.name, kind.name()),
+                name: &format!("tpcc-{label}-{}", kind.name()),
                 repeat,
                 engine: &database.version,
                 spec: json!({ "options": self.options, "seed": load.seed }),

@@ -10,6 +10,7 @@ use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos};
 
 use super::super::bound::{self, Seen};
 use super::super::budget::more_cache;
+use super::super::tried::{self, Pair, Tried};
 use super::check::CONDITIONS;
 use super::rules::{self, Told};
 use super::transactions::Kind;
@@ -17,8 +18,9 @@ use super::{Line, Repeat, TpccOptions, TpccResult};
 use crate::conclude::{self, Choice, Told as Says};
 use crate::loads::quantile;
 
-/// A database with what it rests on.
+/// A database, or one with what is tried on it, with what it rests on.
 struct Shows<'a> {
+    name: String,
     line: &'a Line,
     evidence: &'a Evidence<'a>,
 }
@@ -32,7 +34,12 @@ impl<'a> Shows<'a> {
     }
 
     fn name(&self) -> &str {
-        &self.line.setting.name
+        &self.name
+    }
+
+    /// Nothing is tried on it.
+    fn is_plain(&self) -> bool {
+        self.line.setting.tried.is_empty()
     }
 
     /// New orders per minute.
@@ -165,11 +172,21 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
     let all: Vec<Shows<'_>> = result
         .lines
         .iter()
-        .map(|line| Shows { line, evidence })
+        .map(|line| Shows {
+            name: [
+                std::slice::from_ref(&line.setting.name),
+                &line.setting.tried,
+            ]
+            .concat()
+            .join(", "),
+            line,
+            evidence,
+        })
         .collect();
     if all.is_empty() {
         return;
     }
+    let plain: Vec<&Shows<'_>> = all.iter().filter(|s| s.is_plain()).collect();
     let o = &result.options;
     let about = |s: &Shows<'_>| {
         let seen = &s.line.setting;
@@ -179,7 +196,7 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
         id: "tpcc".into(),
         title: "TPC-C-like, not audited".into(),
         text: format!(
-            "{} warehouses, {} terminals {}, deliveries {}, buffer pool {}. Databases in turns. {}",
+            "{} warehouses, {} terminals {}, deliveries {}, buffer pool {}{}. Databases in turns. {}",
             o.warehouses,
             o.terminals,
             waits(o),
@@ -188,17 +205,32 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
                 false => "in the background",
             },
             o.pool,
-            all.iter().map(about).collect::<Vec<_>>().join(" ")
+            match o.settings.set.is_empty() {
+                true => String::new(),
+                false => format!(", with {}", o.settings.set.join(", ")),
+            },
+            plain
+                .iter()
+                .copied()
+                .map(about)
+                .collect::<Vec<_>>()
+                .join(" ")
         ),
         charts: charts(&all),
-        tables: vec![
-            rates(&all, o),
-            latencies(&all, o),
-            consistency(&result.lines),
-        ],
+        tables: vec![rates(&all, o), latencies(&all, o), consistency(&plain)],
         ..Section::default()
     };
-    for s in &all {
+    let pairs: Vec<_> = all.iter().filter_map(|s| pair(s, &plain)).collect();
+    let tried = Tried::all(
+        pairs,
+        evidence,
+        tried::place(plain.iter().any(|s| s.name() == "postgresql")),
+    );
+    if !tried.is_empty() {
+        section.tables.push(tried::table("tpcc-try", &tried));
+    }
+    shown.findings.extend(tried::findings("tpcc-try", &tried));
+    for s in &plain {
         let Some(rate) = s.rate() else { continue };
         let what = format!("{}, {:.0} transactions per second", s.name(), rate.value);
         let found = s
@@ -212,8 +244,8 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
         .push(bound::counters("tpcc-server", &servers));
     section
         .flags
-        .extend(all.iter().filter_map(Shows::contradiction));
-    for s in &all {
+        .extend(plain.iter().filter_map(|s| s.contradiction()));
+    for s in &plain {
         if s.line.setting.after.is_some() && s.contradiction().is_none() {
             section.text.push_str(&format!(
                 " {}: consistency conditions 1 to 12 hold before and after.",
@@ -221,7 +253,7 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
             ));
         }
     }
-    for s in &all {
+    for s in &plain {
         let broken = s.broken(o);
         section.text.push_str(&match broken.is_empty() {
             true => format!(
@@ -236,14 +268,30 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
         });
     }
     shown.sections.push(section);
-    shown.headlines.extend(all.iter().map(|s| s.headline(o)));
-    shown.findings.extend(conclusion(&all));
+    shown.headlines.extend(plain.iter().map(|s| s.headline(o)));
+    shown.findings.extend(conclusion(&plain));
+}
+
+/// A setting that was tried, with the same database without it.
+fn pair<'a>(
+    with: &Shows<'a>,
+    plain: &[&Shows<'a>],
+) -> Option<Pair<'a, super::Seen, super::Counted>> {
+    let seen = &with.line.setting;
+    let without = plain.iter().find(|p| p.line.setting.name == seen.name)?;
+    (!with.is_plain()).then(|| Pair {
+        with: with.line,
+        without: without.line,
+        setting: seen.tried.join(", "),
+        load: "TPC-C".into(),
+        label: seen.label(),
+    })
 }
 
 /// Which database does most under the same terminals, and what was looked at beside.
-fn conclusion(all: &[Shows<'_>]) -> Vec<Finding> {
+fn conclusion(all: &[&Shows<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
-    let rate = |s: &Shows<'_>| s.tpmc().map_or(0.0, |e| e.value);
+    let rate = |s: &&Shows<'_>| s.tpmc().map_or(0.0, |e| e.value);
     let best = (0..all.len()).max_by(|a, b| rate(&all[*a]).total_cmp(&rate(&all[*b])));
     let jobs: Vec<usize> = all.iter().flat_map(|s| s.line.jobs()).collect();
     if let (Some(best), Some(first)) = (best, all.first()) {
@@ -418,14 +466,14 @@ fn latencies(all: &[Shows<'_>], o: &TpccOptions) -> Table {
     )
 }
 
-fn consistency(all: &[Line]) -> Table {
+fn consistency(all: &[&Shows<'_>]) -> Table {
     let word = |n: i64| match n {
         0 => "holds".to_owned(),
         -1 => "could not be asked".to_owned(),
         n => format!("{n} rows contradict it"),
     };
     let mut columns = vec![column("condition", ""), column("in words", "")];
-    for m in all.iter().map(|l| &l.setting) {
+    for m in all.iter().map(|s| &s.line.setting) {
         columns.push(column(&format!("{} before", m.name), ""));
         columns.push(column(&format!("{} after", m.name), ""));
     }
@@ -437,7 +485,7 @@ fn consistency(all: &[Line]) -> Table {
                 Cell::Text(format!("3.3.2.{id}")),
                 Cell::Text((*words).into()),
             ];
-            for m in all.iter().map(|l| &l.setting) {
+            for m in all.iter().map(|s| &s.line.setting) {
                 row.push(Cell::Text(word(m.before[i])));
                 row.push(m.after.map_or(Cell::Hole(()), |a| Cell::Text(word(a[i]))));
             }
