@@ -66,6 +66,14 @@ impl SettingArgs {
         self.set.is_empty() && self.tries.is_empty()
     }
 
+    /// What all servers have, behind what else is said of them.
+    pub(super) fn in_words(&self) -> String {
+        match self.set.is_empty() {
+            true => String::new(),
+            false => format!(", with {}", self.set.join(", ")),
+        }
+    }
+
     /// Servers in turns: that without, and one with each that is tried.
     pub(super) fn turns(&self) -> impl Iterator<Item = Vec<String>> + '_ {
         std::iter::once(Vec::new()).chain(self.tries.iter().cloned())

@@ -23,9 +23,15 @@ fn buffered_passes_begin_cold() {
         // What is mapped stays in the cache.
         (&["--rw=randread", "--ioengine=mmap", "--loops=2"], 1024),
     ] {
-        for counts in device.reached(TEST, &[args, &["--bs=4k", "--size=4m"]].concat()) {
-            assert!(alike(counts[0], reads), "{args:?}: {counts:?}");
-        }
+        // Whoever else looks at all devices of the machine meanwhile leaves pages of this one in the cache: three times in a row
+        // nobody does.
+        let mut seen = Vec::new();
+        let cold = (0..3).any(|_| {
+            let both = device.reached(TEST, &[args, &["--bs=4k", "--size=4m"]].concat());
+            seen.push(both.clone());
+            both.iter().all(|counts| alike(counts[0], reads))
+        });
+        assert!(cold, "{args:?}: {seen:?}");
     }
     // A job for a time begins cold whenever it begins again.
     let args = [

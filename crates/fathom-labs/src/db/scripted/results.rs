@@ -249,10 +249,7 @@ pub(super) fn present<'a>(result: &'a SqlResult, evidence: &'a Evidence<'_>, sho
                 Mode::Prepared => "prepared",
             },
             o.pool,
-            match o.settings.set.is_empty() {
-                true => String::new(),
-                false => format!(", with {}", o.settings.set.join(", ")),
-            },
+            o.settings.in_words(),
             plain().map(about).collect::<Vec<_>>().join(" ")
         ),
         charts: charts(&all),
