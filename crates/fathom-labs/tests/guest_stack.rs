@@ -134,6 +134,15 @@ fn layers_of_stacked_devices_are_those_of_the_disk_below() {
         let file = format!("/sys/{file}");
         guest.put(&file, 0o600, text.as_bytes()).unwrap();
     }
+    // Who binds it does not wait for its namespaces.
+    let there = (0..100).any(|_| {
+        let seen = guest.exec(&["fathom", "devices"], "/tmp").unwrap();
+        seen.out.contains("nvme0n1") || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            false
+        }
+    });
+    assert!(there, "the drive did not come back within 100 looks");
     let polled = layers(guest, &into, "/dev/nvme0n1", &["--iopoll"]);
     assert!(has(&polled, "polled completion"), "{polled}");
     assert_eq!(interrupts(&polled), 0, "{polled}");
