@@ -67,7 +67,7 @@ fn at_home(text: &str) -> String {
         let (name, value) = body.split_once('=').unwrap_or((body, ""));
         sized |= matches!(name.trim(), "size" | "filesize" | "io_size");
         lines.push(match (name.trim(), value.trim()) {
-            ("filename", v) if v.starts_with("/dev/") && v != "/dev/null" && v != "/dev/zero" => {
+            ("filename", v) if v.starts_with('/') && v != "/dev/null" && v != "/dev/zero" => {
                 format!("filename={}", v.replace('/', "_"))
             }
             ("directory", _) => "directory=.".to_owned(),
