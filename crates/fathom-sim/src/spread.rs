@@ -42,9 +42,12 @@ impl Spread {
         }
         static MADE: Mutex<Vec<Arc<LogNormal>>> = Mutex::new(Vec::new());
         let sigma = ln(1.0 + cv * cv).sqrt();
-        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = made.iter().position(|m| m.sigma == sigma);
-        let scatter = at.map_or_else(|| Arc::new(LogNormal::new(sigma)), |at| made.remove(at));
+        let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = made().iter().find(|m| m.sigma == sigma).cloned();
+        // Nobody waits while one is made: a fit tries other scatter in each of its threads.
+        let scatter = found.unwrap_or_else(|| Arc::new(LogNormal::new(sigma)));
+        let mut made = made();
+        made.retain(|m| m.sigma != sigma);
         made.truncate(KEPT - 1);
         made.insert(0, Arc::clone(&scatter));
         Self(Some(scatter))
