@@ -23,9 +23,6 @@ use super::yours::Yours;
 use crate::LabError;
 use crate::skipped::Skipped;
 
-/// Databases by name.
-pub(super) const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
-
 /// How a database is made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Made<'a> {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::{Nanos, Op, say};
 
-use super::database::{DATABASES, Database, Made};
+use super::database::{Database, Made};
 use super::scripted::driver::client_seed;
+use super::server::DATABASES;
 use super::settings::SettingArgs;
 use super::sql::{Answer, SqlError};
 use super::workload::Workload;

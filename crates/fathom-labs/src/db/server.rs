@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub use super::sql::tls::Tls;
 use super::sql::tls::{Asked, Trust};
 
+/// Databases by name.
+pub(super) const DATABASES: [&str; 3] = ["mariadb", "postgresql", "sqlite"];
+
 /// What a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
@@ -132,6 +135,14 @@ impl ServerArgs {
 const EXPECTED: &str = "expected mysql://USER@HOST[:PORT], postgres://USER@HOST[:PORT]/DATABASE, both with ?sslmode=verify-full|verify-ca|require|disable, or the path of a socket";
 
 impl Server {
+    /// The database that it is, in the labs' words.
+    pub(super) fn called(&self) -> &'static str {
+        match self.protocol {
+            Protocol::Mysql => DATABASES[0],
+            Protocol::Postgres => DATABASES[1],
+        }
+    }
+
     /// A server by its socket: PostgreSQL's have a name of their own.
     pub fn of_socket(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

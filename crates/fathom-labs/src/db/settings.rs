@@ -80,6 +80,13 @@ impl SettingArgs {
     }
 }
 
+/// A database with what is tried on it, for readers.
+pub(super) fn named(database: &str, tried: &[String]) -> String {
+    let tried = tried.iter().map(String::as_str);
+    let all: Vec<&str> = std::iter::once(database).chain(tried).collect();
+    all.join(", ")
+}
+
 /// What is tried, in names of jobs and findings.
 pub(super) fn label(tried: &[String]) -> String {
     tried.join("+").replace('=', "-")

@@ -28,9 +28,10 @@ pub use options::{BUILT_IN, Load, SqlOptions};
 use tables::SCALE_BYTES;
 
 use super::counters::Observed;
-use super::database::{DATABASES, Database, LeftOut, Made};
+use super::database::{Database, LeftOut, Made};
 use super::objective::{Offered, SHARES};
 use super::observed::Counts;
+use super::server::DATABASES;
 use super::settings;
 use super::warmth::Warmth;
 use super::yours::Yours;

@@ -8,8 +8,7 @@ use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::super::cluster::PostgresArgs;
-use super::super::database::DATABASES;
-use super::super::server::{Protocol, Server, ServerArgs};
+use super::super::server::{DATABASES, Server, ServerArgs};
 use super::super::settings::SettingArgs;
 use super::super::workload::Workload;
 use super::super::{DbOptions, linkbench, pool, ycsb};
@@ -155,14 +154,6 @@ pub struct SqlOptions {
     pub server: Option<Server>,
 }
 
-/// The database that a server is, in the lab's words.
-fn called(server: &Server) -> &'static str {
-    match server.protocol {
-        Protocol::Mysql => DATABASES[0],
-        Protocol::Postgres => DATABASES[1],
-    }
-}
-
 fn text(path: &Path, name: &str, weight: u32) -> Result<ScriptText, String> {
     let refuse = |why: String| format!("{}: {why}", path.display());
     let about = std::fs::metadata(path).map_err(|e| refuse(format!("cannot be read: {e}")))?;
@@ -277,7 +268,7 @@ impl SqlOptions {
         self.first = first.collect::<Result<_, _>>()?;
         if self.databases.is_empty() {
             self.databases = match &self.server {
-                Some(server) => vec![called(server).into()],
+                Some(server) => vec![server.called().into()],
                 None if !self.script.is_empty() => vec!["postgresql".into()],
                 None => DATABASES.map(str::to_owned).to_vec(),
             };

@@ -207,9 +207,7 @@ fn all_of<'a>(result: &'a SqlResult, evidence: &'a Evidence<'_>) -> Vec<Shows<'a
             own.partition(|l| l.setting.share.is_some());
         closed.into_iter().map(move |line| Shows {
             seen,
-            name: [std::slice::from_ref(&seen.name), &line.setting.tried]
-                .concat()
-                .join(", "),
+            name: settings::named(&seen.name, &line.setting.tried),
             line,
             steps: Steps {
                 name: &seen.name,

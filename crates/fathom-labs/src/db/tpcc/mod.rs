@@ -37,9 +37,9 @@ use transactions::Constants;
 
 use super::cluster::PostgresArgs;
 use super::counters::Observed;
-use super::database::{DATABASES, Database, LeftOut, Made};
+use super::database::{Database, LeftOut, Made};
 use super::observed::Counts;
-use super::server::{Server, ServerArgs};
+use super::server::{DATABASES, Server, ServerArgs};
 use super::settings::{self, SettingArgs};
 use super::settings_seen::SettingsSeen;
 use super::sql::{Dialect, Session};
@@ -317,6 +317,9 @@ impl Measurement for TpccOptions {
         self.terminals = self.asked.unwrap_or(usual);
         self.ramp = typed.ramp;
         self.server = self.yours.find()?;
+        if let Some(server) = &self.server {
+            self.databases = vec![server.called().into()];
+        }
         Ok(())
     }
 
@@ -326,12 +329,8 @@ impl Measurement for TpccOptions {
             ("--rate", self.rate.is_some()),
             ("--keying and --thinking", self.pace.waits()),
         ];
-        let databases = match &self.server {
-            Some(_) => &["yours".to_owned()][..],
-            None => &self.databases,
-        };
         let yours = self.server.is_some();
-        self.settings.possible(databases, yours, &beside)?;
+        self.settings.possible(&self.databases, yours, &beside)?;
         let n = self.terminals;
         if n > CONNECTIONS_MAX && !self.pace.waits() {
             return Err(format!(
@@ -453,11 +452,7 @@ impl Lab<'_> {
         let (c_load, c_run) = schema::last_name_constants(&mut random);
         let constants = constants(&mut random, c_run);
         let asked = |d: &&str| self.options.databases.iter().any(|n| n == d);
-        let names = match &yours {
-            Some(yours) if yours.dialect() == sql::Dialect::Postgres => vec![DATABASES[1]],
-            Some(_) => vec![DATABASES[0]],
-            None => DATABASES.into_iter().filter(asked).collect(),
-        };
+        let names: Vec<&str> = DATABASES.into_iter().filter(asked).collect();
         // As long as each works; one after another, with a line for each of its turns.
         let turns_of_each = self.options.settings.turns().count();
         let mut databases: Vec<Option<Database>> = Vec::new();

@@ -10,6 +10,7 @@ use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos};
 
 use super::super::bound::{self, Seen};
 use super::super::budget::more_cache;
+use super::super::settings;
 use super::super::tried::{self, Pair, Tried};
 use super::check::CONDITIONS;
 use super::rules::{self, Told};
@@ -116,6 +117,14 @@ impl<'a> Shows<'a> {
         told.broken()
     }
 
+    /// What bounds the rate of its closed loop, where that is shown.
+    fn bound(&self) -> Option<Finding> {
+        let rate = self.rate()?.value;
+        let what = format!("{}, {rate:.0} transactions per second", self.name());
+        let id = format!("tpcc-{}", self.name());
+        self.seen().finding(&id, &what, "tpcc-server")
+    }
+
     fn about(&self) -> String {
         let seen = &self.line.setting;
         format!("{}: {}; {}.", seen.name, seen.version, seen.proof)
@@ -194,12 +203,7 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
         .lines
         .iter()
         .map(|line| Shows {
-            name: [
-                std::slice::from_ref(&line.setting.name),
-                &line.setting.tried,
-            ]
-            .concat()
-            .join(", "),
+            name: settings::named(&line.setting.name, &line.setting.tried),
             line,
             evidence,
         })
@@ -225,17 +229,12 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
     if !tried.is_empty() {
         section.tables.push(tried::table("tpcc-try", &tried));
     }
-    // Of a database that loses or invents something nothing is advised.
+    // Of a database that loses or invents something nothing is concluded.
     if section.flags.is_empty() {
         shown.findings.extend(tried::findings("tpcc-try", &tried));
-    }
-    for s in &plain {
-        let Some(rate) = s.rate() else { continue };
-        let what = format!("{}, {:.0} transactions per second", s.name(), rate.value);
-        let found = s
-            .seen()
-            .finding(&format!("tpcc-{}", s.name()), &what, "tpcc-server");
-        shown.findings.extend(found.filter(|_| o.rate.is_none()));
+        let bounds = plain.iter().filter_map(|s| s.bound());
+        shown.findings.extend(bounds.filter(|_| o.rate.is_none()));
+        shown.findings.extend(conclusion(&plain));
     }
     let servers: Vec<_> = all.iter().map(Shows::seen).collect();
     section
@@ -246,7 +245,6 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
     }
     shown.sections.push(section);
     shown.headlines.extend(plain.iter().map(|s| s.headline(o)));
-    shown.findings.extend(conclusion(&plain));
 }
 
 /// What all databases were asked for.
