@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::erase::{ZEROS, pieces};
+use crate::erase::{LABEL, ZEROS, pieces};
 
 /// What is to be undone, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,8 +123,9 @@ const WORDS: usize = 15;
 /// Things to be undone, at most: an array of LVM over 64 members has 193.
 const UNDO_MAX: usize = 512;
 
-/// What arrays of fathom's leave on a device, and where: without one of these it belongs to somebody else by now.
-const SIGNS: [(i64, &[u8]); 6] = [
+/// What arrays and file systems of fathom's leave on a device, and where: without one of these it belongs to somebody else by
+/// now.
+const SIGNS: [(i64, &[u8]); 8] = [
     // LVM's label (lib/label/label.h).
     (512, b"LABELONE"),
     // The first name in ZFS' label (`vdev_phys_t`, sys/vdev_impl.h).
@@ -136,6 +137,10 @@ const SIGNS: [(i64, &[u8]); 6] = [
     // dm-raid's superblock, and the journal of md's parity arrays (linux/raid/md_p.h).
     (0, b"DmRd"),
     (0, &0x6433_c509_u32.to_le_bytes()),
+    // Labels of file systems, which are fathom's own (crate::filesystem): `s_volume_name` of ext4 (fs/ext4/ext4.h) and
+    // `sb_fname` of XFS (xfs_format.h).
+    (1024 + 0x78, LABEL.as_bytes()),
+    (108, LABEL.as_bytes()),
 ];
 
 /// Erases labels and superblocks of a device that nobody has claimed meanwhile; `false` where somebody still has it.

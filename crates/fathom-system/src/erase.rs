@@ -7,6 +7,9 @@ use std::path::Path;
 
 use crate::retry::{is_busy, patiently};
 
+/// What file systems that fathom makes are called: what a killed run left is known by it.
+pub const LABEL: &str = "fathom";
+
 /// Bytes of a piece that is erased at once.
 const PIECE: usize = 128 << 10;
 /// Pieces at the beginning of a device in which lies what says to whom it belongs: labels of LVM and ZFS, superblocks of

@@ -12,6 +12,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::SystemError;
 use crate::cleanup::{Cleanup, Undo};
+use crate::erase::LABEL;
 use crate::packages;
 use crate::programs;
 
@@ -22,7 +23,8 @@ pub struct FileSystem {
     pub name: &'static str,
     /// Devices of fewer bytes are refused by its mkfs, or have no room for a file.
     pub least: Bytes,
-    /// Arguments of its mkfs, which is called `mkfs.<name>`.
+    /// Arguments of its mkfs, which is called `mkfs.<name>`. None lets it discard the device: what was never written answers
+    /// sooner than what a store has.
     options: &'static [&'static str],
     /// Debian's package of it.
     pub package: &'static str,
@@ -34,20 +36,27 @@ pub const FILE_SYSTEMS: [FileSystem; 3] = [
         name: "ext4",
         least: Bytes::mib(64),
         // Nothing is left for the kernel to do later, while something is measured.
-        options: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        options: &[
+            "-q",
+            "-F",
+            "-E",
+            "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+            "-L",
+            LABEL,
+        ],
         package: "e2fsprogs",
     },
     FileSystem {
         name: "xfs",
         // mkfs.xfs(8) since 5.19.
         least: Bytes::mib(300),
-        options: &["-q", "-f"],
+        options: &["-q", "-f", "-K", "-L", LABEL],
         package: "xfsprogs",
     },
     FileSystem {
         name: "btrfs",
         least: Bytes::mib(192),
-        options: &["-q", "-f"],
+        options: &["-q", "-f", "-K", "-L", LABEL],
         package: "btrfs-progs",
     },
 ];

@@ -13,6 +13,7 @@ pub mod kernel_threads;
 pub mod lab_dir;
 pub mod leftovers;
 pub mod mapper;
+pub mod on_device;
 pub mod orphans;
 pub mod packages;
 pub mod process;

@@ -15,6 +15,7 @@ use clap::{Args, Subcommand};
 use fathom_bench::cpu::CpuSetting;
 use fathom_experiments::reproduce::ReproduceOptions;
 use fathom_experiments::stack::StackOptions;
+use fathom_system::filesystem::{FileSystem, file_systems};
 use fathom_telemetry::Nanos;
 
 use crate::job_args::JobArgs;
@@ -36,7 +37,7 @@ pub(crate) struct OutArgs {
     /// Directory that receives the run's directory
     #[arg(long, value_name = "DIR", default_value = fathom_telemetry::rundir::RUNS_DIR, help_heading = "Results")]
     pub(crate) out: PathBuf,
-    /// Print run.json on standard output instead of the summary
+    /// Print run.json on standard output instead of the summary; with --dry-run, phases, time and bytes
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -98,9 +99,23 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "SERIAL")]
     pub(crate) destroy: Option<String>,
     #[command(flatten)]
+    pub(crate) mkfs: MkfsArgs,
+    #[command(flatten)]
     pub(crate) hosts: HostsArgs,
     #[command(flatten)]
     pub(crate) out: OutArgs,
+}
+
+/// A file system between a device and what is measured.
+#[derive(Args, Clone, Copy, Default)]
+pub(crate) struct MkfsArgs {
+    /// Make this file system on the block device, which --destroy permits, and work in a directory there: ext4, xfs or btrfs
+    #[arg(id = "mkfs", long = "mkfs", value_name = "KIND", requires = "destroy", value_parser = file_system)]
+    pub(crate) kind: Option<&'static FileSystem>,
+}
+
+pub(crate) fn file_system(name: &str) -> Result<&'static FileSystem, String> {
+    FileSystem::named(name).ok_or_else(|| format!("expected {}", file_systems().join(", ")))
 }
 
 /// Arguments of `run`.

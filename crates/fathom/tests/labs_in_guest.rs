@@ -1,4 +1,5 @@
-//! Labs on what the other labs make: a tree on an array of a guest's md, and in a machine beside its host.
+//! Labs on what the other labs make: a tree on an array of a guest's md, and in a machine beside its host; files and a server
+//! in a file system that is made there.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,9 +13,9 @@ mod common;
 const LAB: &str = "kv --workload update --keys 5000 --time 200ms --repeats 1 --threads 4";
 
 /// Runs fathom in `dir`; `None`, said aloud, where the machine is too busy for a guest to boot in time.
-fn run(dir: &Path, words: &[&str]) -> Option<Value> {
+fn run(dir: &Path, words: &[&str], lab: &str) -> Option<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fathom"));
-    command.args(words).args(["--lab", LAB, "--json"]);
+    command.args(words).args(["--lab", lab, "--json"]);
     command.envs(common::kernel().map(|p| ("FATHOM_GUEST_KERNEL", p)));
     let done = command.current_dir(dir).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
@@ -54,7 +55,7 @@ fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
         "--size",
         "64m",
     ];
-    let Some(json) = run(dir.path(), &raid) else {
+    let Some(json) = run(dir.path(), &raid, LAB) else {
         return;
     };
     let rows = table(&json, "raid-lab-kv-update-ops");
@@ -67,7 +68,7 @@ fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
     }
     assert_eq!(rows.len(), 2);
     let vm = ["vm", ".", "--size", "128m"];
-    let Some(json) = run(dir.path(), &vm) else {
+    let Some(json) = run(dir.path(), &vm, LAB) else {
         return;
     };
     let rows = table(&json, "vm-lab-table");
@@ -75,7 +76,7 @@ fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
     for side in [2, 3, 4] {
         assert!(ops[side]["value"].as_f64().unwrap() > 0.0, "{ops}");
     }
-    // Host, machine, machine, host: each a run of its own, beside this one and those of the arrays.
+    // Machine, host, host, machine: each a run of its own, beside this one and those of the arrays.
     let runs = std::fs::read_dir(dir.path().join("fathom-runs")).unwrap();
     assert_eq!(runs.count(), 1 + 2 + 1 + 4);
     let left: Vec<_> = std::fs::read_dir(dir.path())
@@ -88,12 +89,62 @@ fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
 }
 
 #[test]
+fn files_are_copied_on_a_file_system_of_an_array_of_a_guest() {
+    if common::supply().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let raid = "raid . --backend guest --levels 0 --members 2 --size 64m --mkfs ext4";
+    let words: Vec<&str> = raid.split(' ').collect();
+    let Some(json) = run(dir.path(), &words, "app copy --bytes 1m --repeats 1") else {
+        return;
+    };
+    let rows = table(&json, "raid-lab-app-copy-copy-bandwidth");
+    assert!(rows[0][3]["value"].as_f64().unwrap() > 0.0, "{rows:?}");
+    let kept = dir.path().join(rows[0][4].as_str().unwrap());
+    let inner: Value =
+        serde_json::from_slice(&std::fs::read(kept.join("run.json")).unwrap()).unwrap();
+    let about = inner["target"]["description"].as_str().unwrap();
+    assert!(about.contains("ext4 on /dev/md"), "{about}");
+}
+
+#[test]
+fn servers_of_this_machine_are_measured_in_a_guest() {
+    if common::supply().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let script = "SELECT abalance FROM little WHERE aid = 1;";
+    let init = "CREATE TABLE little (aid int primary key, abalance int); INSERT INTO little VALUES (1, 2);";
+    std::fs::write(dir.path().join("script.sql"), script).unwrap();
+    std::fs::write(dir.path().join("init.sql"), init).unwrap();
+    let lab = "db sql --database postgresql --script script.sql@2 --init init.sql --clients 1 --time 500ms --repeats 1";
+    let vm = ["vm", ".", "--size", "1400m"];
+    let Some(json) = run(dir.path(), &vm, lab) else {
+        return;
+    };
+    let rows = table(&json, "vm-lab-table");
+    let rate = rows.iter().find(|r| r[1] == "1/s").unwrap();
+    for side in [2, 3, 4] {
+        assert!(rate[side]["value"].as_f64().unwrap() > 0.0, "{rate}");
+    }
+    // Of an emulated processor nothing is said as if it were one.
+    for finding in json["findings"].as_array().unwrap() {
+        let text = finding["text"].as_str().unwrap();
+        assert!(
+            !text.contains("against the host") || finding["confidence"] == "low",
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn labs_that_a_machine_cannot_run_are_refused_with_the_way_to_do_it() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for (words, expected) in [
         (
-            &["vm", ".", "--lab", "db tpcc"][..],
-            "in a machine of your own",
+            &["vm", ".", "--lab", "db tpcc --no-such-option"][..],
+            "unknown option",
         ),
         (&["vm", ".", "--lab", "survey"], "expected db mysql"),
         (
@@ -102,8 +153,17 @@ fn labs_that_a_machine_cannot_run_are_refused_with_the_way_to_do_it() {
         ),
         (&["vm", ".", "--ssh", "a", "--lab", "kv"], "ssh a fathom kv"),
         (
-            &["raid", ".", "--backend", "guest", "--lab", "db tpcc"],
-            "expected --backend btrfs",
+            &[
+                "raid",
+                ".",
+                "--backend",
+                "btrfs",
+                "--lab",
+                "kv",
+                "--mkfs",
+                "xfs",
+            ],
+            "a file system already",
         ),
     ] {
         let out = Command::new(env!("CARGO_BIN_EXE_fathom"))

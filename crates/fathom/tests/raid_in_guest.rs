@@ -52,7 +52,7 @@ fn booted(dir: &Path) -> Option<Guest> {
         })
         .collect();
     // Modules of the device mapper beside those of md.
-    match in_guest::boot(&mut supply, &parts, "dm") {
+    match in_guest::boot(&mut supply, &parts, "dm", None) {
         Ok(g) if g.booted_in.as_secs_f64() < TOO_BUSY_SECONDS => Some(g),
         Ok(g) => {
             skip(&format!(

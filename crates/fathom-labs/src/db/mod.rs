@@ -20,6 +20,7 @@ pub mod server;
 pub mod settings;
 mod settings_seen;
 mod sql;
+pub mod tools;
 pub mod tpcc;
 mod tried;
 mod warmth;

@@ -639,6 +639,7 @@ fn start() -> std::io::Result<()> {
         ("tmpfs", "/tmp"),
         ("debugfs", "/sys/kernel/debug"),
         ("tracefs", "/sys/kernel/tracing"),
+        ("cgroup2", "/sys/fs/cgroup"),
     ] {
         // What this kernel does not have is missed only by who needs it.
         let _ = mount(

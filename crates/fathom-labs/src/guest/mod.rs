@@ -2,7 +2,9 @@
 
 pub mod agent;
 pub(crate) mod conduct;
+pub mod needs;
 pub mod remote;
 pub(crate) mod spool;
 
+pub use needs::Needs;
 pub use remote::RemoteBench;

@@ -11,9 +11,10 @@ use fathom_telemetry::schema::Run;
 use fathom_telemetry::{Bytes, Nanos};
 
 use crate::LabError;
+use crate::guest::Needs;
 use fathom_system::array::lvm;
 use fathom_system::guest::{
-    Accelerator, Backing, Disk, Guest, Machine, Supply, Tool, emulated_flag,
+    Accelerator, Backing, Disk, Guest, Machine, Supply, Tools, emulated_flag,
 };
 
 /// Memory of the guest: buffers of many threads, the page cache, and the stripe cache of md.
@@ -32,17 +33,16 @@ pub struct Part {
     pub limit: Option<Bytes>,
 }
 
-/// Boots a guest with a disk for each part, for arrays of `backend`: `md`, `dm` or `lvm`.
+/// Boots a guest with a disk for each part, for arrays of `backend`: `md`, `dm` or `lvm`; `lab` is what another lab needs there.
 ///
 /// # Errors
 /// Where the kernel has no such driver, a program is missing that the backend needs, or the guest does not boot.
-pub fn boot(supply: &mut Supply, parts: &[Part], backend: &str) -> Result<Guest, LabError> {
-    let tools = if backend == "lvm" {
-        let program = lvm::program()?;
-        vec![Tool::of(&program)?]
-    } else {
-        Vec::new()
-    };
+pub fn boot(
+    supply: &mut Supply,
+    parts: &[Part],
+    backend: &str,
+    lab: Option<&Needs>,
+) -> Result<Guest, LabError> {
     let disks = parts
         .iter()
         .map(|p| Disk {
@@ -64,11 +64,13 @@ pub fn boot(supply: &mut Supply, parts: &[Part], backend: &str) -> Result<Guest,
             .modules
             .extend(["dm_mod", "dm_raid"].map(str::to_owned));
     }
-    let mut guest = supply.boot(&machine)?;
-    for tool in &tools {
-        tool.bring(&mut guest)?;
+    if backend == "lvm" {
+        machine.tools = Tools::default().program(&lvm::program()?)?;
     }
-    Ok(guest)
+    if let Some(needs) = lab {
+        needs.give(&mut machine);
+    }
+    Ok(supply.boot(&machine)?)
 }
 
 /// Names and serials of these disks of the guest, as arguments of `fathom raid` in it. The last may be a journal.
@@ -131,9 +133,11 @@ pub fn runs(
     for dir in &runs {
         opened.push(RunDir::open(dir).map_err(|e| LabError::Failed(e.to_string()))?);
     }
+    // Commands of two words have a hyphen where a space is typed.
+    let typed = arguments.join("-");
     let asked = opened
         .iter()
-        .position(|(_, run)| Some(&run.command.as_str()) == arguments.first());
+        .position(|(_, run)| typed.starts_with(&format!("{}-", run.command)));
     let Some(asked) = asked else {
         let message = format!("in the guest: {}", said.trim_start_matches("fathom: "));
         return Err(match output.status {

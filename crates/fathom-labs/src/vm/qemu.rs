@@ -11,8 +11,8 @@ use fathom_telemetry::{Bytes, Flag, FlagCode};
 use super::backend::{Hypervisor, Knob, Setup};
 use super::layers::{self, LayersResult};
 use crate::LabError;
-use crate::guest::RemoteBench;
 use crate::guest::remote::Opening;
+use crate::guest::{Needs, RemoteBench};
 use crate::raid::guest as in_guest;
 use fathom_system::guest::{
     Accelerator, Backing, Cache, Disk, DiskModel, Guest, Machine, Supply, vhost,
@@ -95,22 +95,24 @@ impl QemuMachines {
     }
 
     /// Runs a lab in one machine, whose disk is the whole target and may be destroyed there; its run is brought into `out`.
+    /// `lab` makes its command line from what stands for the target.
     ///
     /// # Errors
     /// Where the machine does not start, or what its fathom said where it made no run.
     pub fn lab(
         &mut self,
         setup: &Setup,
-        command: &str,
-        options: &[String],
+        needs: &Needs,
+        lab: &dyn Fn(&str) -> Vec<String>,
         out: &Path,
     ) -> Result<(RunDir, Run), LabError> {
-        let Some(mut guest) = self.guests(setup, vec![self.part(0, self.size)])?.pop() else {
-            return Err(LabError::Failed("no machine was started".into()));
-        };
-        let (node, serial) = (format!("/dev/{}", device(setup)), serial(setup));
-        let mut words = vec![command, node.as_str(), "--destroy", serial.as_str()];
-        words.extend(options.iter().map(String::as_str));
+        let mut machine = machine(setup, self.part(0, self.size))?;
+        needs.give(&mut machine);
+        let mut guest = self.supply.boot(&machine)?;
+        schedule(&mut guest, setup)?;
+        let mut words = lab(&format!("/dev/{}", device(setup)));
+        words.extend(["--destroy".to_owned(), serial(setup)]);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let (dir, mut run) = in_guest::run(&mut guest, &words, out)?;
         let typed = run.command_line.clone();
         let name = self.path.display().to_string();
@@ -162,12 +164,17 @@ impl QemuMachines {
             guests.push(self.supply.boot(&machine(setup, backing)?)?);
         }
         for guest in &mut guests {
-            let path = format!("/sys/block/{}/queue/scheduler", device(setup));
-            let wanted = setup.get("scheduler").unwrap_or("none");
-            guest.put(&path, 0o644, wanted.as_bytes())?;
+            schedule(guest, setup)?;
         }
         Ok(guests)
     }
+}
+
+/// Sets the scheduler of a guest's disk.
+fn schedule(guest: &mut Guest, setup: &Setup) -> Result<(), LabError> {
+    let path = format!("/sys/block/{}/queue/scheduler", device(setup));
+    let wanted = setup.get("scheduler").unwrap_or("none");
+    Ok(guest.put(&path, 0o644, wanted.as_bytes())?)
 }
 
 /// The guest's name of its disk.

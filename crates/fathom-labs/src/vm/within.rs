@@ -106,8 +106,8 @@ impl Both<'_> {
         Estimate::mean_of(&ratios)
     }
 
-    /// What a machine leaves of what is counted by the second.
-    fn conclusion(&self) -> Option<Finding> {
+    /// What a machine leaves of what is counted by the second; no surer than what stands against its numbers.
+    fn conclusion(&self, stamps: &[Flag]) -> Option<Finding> {
         let ratio = self.ratio().filter(|_| self.of.unit == "1/s")?;
         let change = Estimate {
             value: ratio.value - 1.0,
@@ -122,11 +122,14 @@ impl Both<'_> {
         Some(Finding {
             id: format!("vm-lab-{}", self.of.id),
             text: format!(
-                "{}: {sure}, {} against the host",
+                "{}: {sure}, {} against the host{}",
                 self.of.label,
-                percent(&change)
+                percent(&change),
+                stamps
+                    .first()
+                    .map_or_else(String::new, |s| format!(" ({})", s.detail))
             ),
-            confidence: "moderate".into(),
+            confidence: if stamps.is_empty() { "moderate" } else { "low" }.into(),
             evidence: vec!["vm-lab-table".into()],
             refuted_by: "The same with more --repeats and another --seed.".into(),
             ..Finding::default()
@@ -175,7 +178,7 @@ impl ExperimentResult for SidesResult {
             id: "vm-lab".into(),
             title: format!("fathom {} in a machine", self.lab),
             text: format!(
-                "{}. The lab ran on the host and in a machine over scratch files of the same size in the same directory, in turns (host, machine, machine, host); each turn is a run of its own: {}.",
+                "{}. The lab ran on the host and in a machine over scratch files of the same size in the same directory, in turns (machine, host, host, machine); each turn is a run of its own: {}.",
                 self.about,
                 kept.join(", ")
             ),
@@ -211,6 +214,6 @@ impl ExperimentResult for SidesResult {
         }
         shown
             .findings
-            .extend(all.iter().filter_map(Both::conclusion));
+            .extend(all.iter().filter_map(|b| b.conclusion(&self.stamps)));
     }
 }

@@ -383,7 +383,7 @@ fn refused(e: fathom_host::Refusal) -> SystemError {
 }
 
 /// A device's permit and what permits it; without a word that fits, the refusal says which one would.
-fn permitted(
+pub(crate) fn permitted(
     path: &Path,
     destroy: &[String],
 ) -> Result<(fathom_host::Permit, Option<String>), SystemError> {

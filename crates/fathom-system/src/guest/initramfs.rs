@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::modules::Module;
-use super::tools::Tool;
+use super::tools::{Tool, Tools};
 use crate::SystemError;
 
 const DIRECTORY: u32 = 0o040_755;
@@ -60,8 +60,13 @@ impl<W: Write> Archive<W> {
 /// Writes the whole archive. Modules are loaded in their order: their file names are numbered.
 ///
 /// # Errors
-/// Where the output cannot be written.
-pub fn write(out: impl Write, program: &Program, modules: &[Module]) -> io::Result<()> {
+/// Where the output cannot be written, or a tool cannot be read.
+pub fn write(
+    out: impl Write,
+    program: &Program,
+    modules: &[Module],
+    tools: &Tools,
+) -> io::Result<()> {
     let mut a = Archive {
         out,
         written: 0,
@@ -77,7 +82,8 @@ pub fn write(out: impl Write, program: &Program, modules: &[Module]) -> io::Resu
         "dev", "proc", "sys", "run", "tmp", "modules", "mnt", "root", "etc",
     ];
     let mut dirs: BTreeSet<String> = dirs.map(str::to_owned).into();
-    for (path, _) in &program.libraries {
+    let own = || program.libraries.iter().map(|l| l.0.as_path());
+    for path in own().chain(tools.paths()) {
         dirs.extend(path.ancestors().skip(1).map(inside));
     }
     // The root is there; in their order each directory comes after the one that it is in.
@@ -86,6 +92,12 @@ pub fn write(out: impl Write, program: &Program, modules: &[Module]) -> io::Resu
     }
     for (path, bytes) in &program.libraries {
         a.entry(&inside(path), PROGRAM, (0, 0), bytes)?;
+    }
+    for file in tools.files() {
+        let (path, bytes) = file.map_err(io::Error::other)?;
+        if own().all(|l| l != path) {
+            a.entry(&inside(path), PROGRAM, (0, 0), &bytes)?;
+        }
     }
     a.entry("dev/console", CHARACTERS, (5, 1), &[])?;
     a.entry("dev/null", CHARACTERS, (1, 3), &[])?;
@@ -192,7 +204,7 @@ mod tests {
             binary: b"program".to_vec(),
             libraries: vec![("/lib/here/libc.so.6".into(), vec![3; 5])],
         };
-        write(&mut bytes, &program, &modules).unwrap();
+        write(&mut bytes, &program, &modules, &Tools::default()).unwrap();
         assert_eq!(bytes.len() % 4, 0);
         // Every header begins where the one before says that it ends.
         let mut at = 0;

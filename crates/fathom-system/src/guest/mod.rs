@@ -30,7 +30,7 @@ pub use asker::Asker;
 pub use disk::{Backing, Cache, Disk, DiskModel};
 pub use kernel::Kernel;
 pub use qemu::Machine;
-pub use tools::Tool;
+pub use tools::{Tool, Tools, given};
 
 use crate::SystemError;
 use initramfs::Program;
@@ -207,8 +207,11 @@ pub struct Output {
 impl Guest {
     fn boot(supply: &Supply, machine: &Machine) -> Result<Self, SystemError> {
         let modules = Modules::of(&supply.kernel).closure(&machine.all_modules())?;
-        let archive = qemu::in_memory(|out| initramfs::write(out, &supply.program, &modules))
-            .map_err(|e| SystemError::Failed(format!("no memory for a guest's initramfs: {e}")))?;
+        let archive =
+            qemu::in_memory(|out| initramfs::write(out, &supply.program, &modules, &machine.tools))
+                .map_err(|e| {
+                    SystemError::Failed(format!("no memory for a guest's initramfs: {e}"))
+                })?;
         let (qemu, port) =
             Qemu::start(&supply.kernel.image, &archive, machine, &supply.accelerator)?;
         let name = supply.kernel.image.display().to_string();

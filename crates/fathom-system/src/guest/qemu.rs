@@ -14,6 +14,7 @@ use fathom_telemetry::Bytes;
 
 use super::accel::Accelerator;
 use super::disk::{Disk, DiskModel};
+use super::tools::Tools;
 use super::vhost::Server;
 use crate::packages;
 use crate::{SystemError, programs};
@@ -40,6 +41,8 @@ pub struct Machine {
     pub disks: Vec<Disk>,
     /// Modules beside those that every guest loads.
     pub modules: Vec<String>,
+    /// Programs and files beside fathom.
+    pub tools: Tools,
     /// Further arguments of QEMU: devices that no [`DiskModel`] describes.
     pub devices: Vec<String>,
     /// Further parameters of the kernel.
@@ -54,6 +57,7 @@ impl Machine {
             memory: Bytes::mib(512),
             disks,
             modules: Vec::new(),
+            tools: Tools::default(),
             devices: Vec::new(),
             parameters: Vec::new(),
         }

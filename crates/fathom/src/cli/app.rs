@@ -3,7 +3,7 @@
 use clap::Args;
 use fathom_labs::app::copy::CopyOptions;
 
-use super::OutArgs;
+use super::{MkfsArgs, OutArgs};
 
 /// Arguments of `app copy`.
 #[derive(Args)]
@@ -28,6 +28,11 @@ pub(crate) struct CopyArgs {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Serial number (or path, where there is none) of the block device whose data may be destroyed (--mkfs)
+    #[arg(long, value_name = "SERIAL", requires = "mkfs")]
+    pub(crate) destroy: Option<String>,
+    #[command(flatten)]
+    pub(crate) mkfs: MkfsArgs,
     #[command(flatten)]
     pub(crate) out: OutArgs,
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use fathom_labs::raid::RaidOptions;
 use fathom_labs::vm::{Reach, VmOptions};
+use fathom_system::filesystem::FileSystem;
 use fathom_telemetry::{Bytes, Nanos};
 
 use super::{MeasureArgs, OutArgs};
@@ -56,10 +57,15 @@ pub(crate) struct RaidArgs {
     pub(crate) write_journal: Option<String>,
     #[command(flatten)]
     pub(crate) options: RaidOptions,
-    /// Instead of raw loads, another lab in the file system of each array (btrfs): db mysql, db tpcc, db rocksdb, kv, app
-    /// copy or app swap with their options, without a target; kv also on devices (md, dm, lvm, guest)
+    /// Instead of raw loads, another lab on each array: db mysql, db tpcc, db sql, db rocksdb, kv, app copy or app swap with
+    /// their options, without a target. It works in the array's file system (btrfs, zfs), in one that is made on its device
+    /// (--mkfs), or, as kv can, on the device itself
     #[arg(long, value_name = "COMMAND")]
     pub(crate) lab: Option<String>,
+    /// With --lab: make this file system on each array, between it and the lab: ext4, xfs or btrfs [default: ext4 where the
+    /// lab needs one and the array has none]
+    #[arg(long, value_name = "KIND", requires = "lab", value_parser = super::file_system)]
+    pub(crate) mkfs: Option<&'static FileSystem>,
 }
 
 /// Arguments of `vm`.
@@ -72,9 +78,13 @@ pub(crate) struct VmArgs {
     pub(crate) measure: MeasureArgs,
     #[command(flatten)]
     pub(crate) options: VmOptions,
-    /// Instead of raw loads, the lab kv with its options, without a target, on the host and in a machine, in turns
+    /// Instead of raw loads, another lab with its options, without a target, on the host and in a machine, in turns: kv on the
+    /// machine's disk, db mysql, db tpcc, db sql, db rocksdb, app copy or app swap in a file system on it (--lab-fs)
     #[arg(long, value_name = "COMMAND")]
     pub(crate) lab: Option<String>,
+    /// With --lab: the file system that is made on the machine's disk: ext4, xfs or btrfs [default: ext4 where the lab needs one]
+    #[arg(long, value_name = "KIND", requires = "lab", value_parser = super::file_system)]
+    pub(crate) lab_fs: Option<&'static FileSystem>,
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
     #[command(flatten)]

@@ -43,7 +43,7 @@ pub(crate) fn ab(args: &AbArgs) -> Outcome {
             cost.phase(&format!("{name}, in turns"))
                 .add(spec, args.blocks * BLOCK_JOBS / 2);
         }
-        return Foreseen::of("A and B", &cost, &args.target).dry_run();
+        return Foreseen::of("A and B", &cost, &args.target).dry_run(args.out.json);
     }
     let control = signals::control().map_err(refused)?;
     let mut bench = open_bench(&args.target, &wanted, control)?;

@@ -1,9 +1,10 @@
 //! What is said before anything starts, and all that `--dry-run` says: the phases with time and bytes, and the whole.
 
-use fathom_bench::cost::RunCost;
+use fathom_bench::cost::{Phase, RunCost};
 use fathom_bench::foresight;
 use fathom_sim::SimTarget;
 use fathom_telemetry::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 use super::shopping::columns;
 use crate::exit::{DONE, Outcome};
@@ -19,6 +20,51 @@ pub(super) struct Foreseen<'a> {
     pub(super) target: &'a str,
     /// Hosts that run it at the same time.
     pub(super) hosts: u32,
+}
+
+/// What `--dry-run --json` prints.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Announced {
+    /// Of all phases, ns; of the model where the target is one.
+    pub(super) time_ns: u64,
+    /// The same here, where a model simulates it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    time_here_ns: Option<u64>,
+    /// Bytes, at most, on each host.
+    pub(super) written_at_most: u64,
+    hosts: u32,
+    phases: Vec<AnnouncedPhase>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct AnnouncedPhase {
+    name: String,
+    /// At most.
+    jobs: u32,
+    time_ns: u64,
+    written_at_most: u64,
+}
+
+impl Announced {
+    fn of(foreseen: &Foreseen<'_>, here: Option<&Here>) -> Self {
+        let cost = foreseen.cost;
+        let phase = |p: &Phase| AnnouncedPhase {
+            name: p.name.clone(),
+            jobs: p.jobs,
+            time_ns: p.time.0,
+            written_at_most: p.written_at_most.0,
+        };
+        Self {
+            time_ns: cost.time().0,
+            time_here_ns: here.map(|h| h.1.0),
+            written_at_most: match here {
+                Some(_) => 0,
+                None => cost.written_at_most().0,
+            },
+            hosts: foreseen.hosts,
+            phases: cost.phases.iter().map(phase).collect(),
+        }
+    }
 }
 
 /// Time of each phase here, and of all of them.
@@ -45,9 +91,13 @@ impl<'a> Foreseen<'a> {
         self.sentence(self.here().as_ref())
     }
 
-    /// The phases, then the line: what `--dry-run` prints.
-    pub(super) fn dry_run(&self) -> Outcome {
+    /// The phases, then the line: what `--dry-run` prints; or all of it as data.
+    pub(super) fn dry_run(&self, json: bool) -> Outcome {
         let here = self.here();
+        if json {
+            screen::json(&Announced::of(self, here.as_ref()))?;
+            return Ok(DONE);
+        }
         screen::print(&format!(
             "{}\n{}",
             columns(&self.table(here.as_ref())),

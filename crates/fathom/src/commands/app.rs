@@ -37,7 +37,9 @@ fn copy(args: &CopyArgs) -> Outcome {
         [target, ..] => (None, target.clone()),
         [] => (None, ".".into()),
     };
-    directory(&target, MAKE_ONE)?;
+    if args.mkfs.kind.is_none() {
+        directory(&target, MAKE_ONE)?;
+    }
     let options = CopyOptions {
         source,
         seed: args.seed,
@@ -59,7 +61,8 @@ fn copy(args: &CopyArgs) -> Outcome {
         size: Some(SCRATCH),
         dry_run: args.dry_run,
         seed: args.seed,
-        destroy: None,
+        destroy: args.destroy.clone(),
+        mkfs: args.mkfs,
         hosts: HostsArgs::default(),
         out: args.out.clone(),
     };

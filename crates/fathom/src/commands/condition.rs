@@ -106,7 +106,7 @@ fn dry_run(
         )));
     }
     let options = options(Bytes(foresee(ask)?.0.size));
-    said(args, &options, purge, 0, |said| said.dry_run())
+    said(args, &options, purge, 0, |said| said.dry_run(args.out.json))
 }
 
 /// Refuses what would not stay as it was conditioned.

@@ -1,11 +1,8 @@
 //! `fathom kv`: the embedded B+tree on a target, beside its ceiling.
 
-use fathom_bench::Plan;
-use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::CpuSetting;
 use fathom_labs::kv::{self, KvOptions};
 use fathom_sim::SimTarget;
-use fathom_telemetry::Bytes;
 
 use super::measure::{Measuring, measure};
 use super::measured::typed;
@@ -37,11 +34,6 @@ pub(crate) fn kv(args: &KvArgs) -> Outcome {
         },
         |bench, plan, book, sink| kv::run(bench, plan, &options, book, sink),
     )
-}
-
-/// Time and bytes, at most, of such a command line.
-pub(super) fn run_cost(args: &KvArgs, plan: &Plan, fills: Bytes) -> Result<RunCost, Failure> {
-    Ok(kv::run_cost(plan, &options(args)?, fills))
 }
 
 fn options(args: &KvArgs) -> Result<KvOptions, Failure> {

@@ -1,11 +1,15 @@
 //! What measuring commands share: say time and bytes, open, run, close, report.
 
+use std::path::Path;
+
 use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::{CpuBench, CpuSetting};
 use fathom_bench::profile::Profile;
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::{Bench, Notebook, NotebookError, Plan, RunMeta};
 use fathom_experiments::cpu;
+use fathom_system::leftovers;
+use fathom_system::on_device::OnDevice;
 use fathom_telemetry::say;
 use fathom_telemetry::{Bytes, Nanos};
 
@@ -104,12 +108,13 @@ pub(crate) fn checked<T>(
         true => what.runs_on_hosts()?,
         false => mention_leftovers(&args.target),
     }
+    let made = Files::make(args)?;
     let ask = Ask {
-        target: &args.target,
+        target: made.as_ref().map_or(args.target.as_str(), Files::place),
         profile: &profile,
         seed: args.seed,
         size: args.size,
-        destroy: args.destroy.as_deref(),
+        destroy: args.destroy.as_deref().filter(|_| made.is_none()),
         modifies: what.modifies,
         in_order: what.on_zones,
         hosts: Some(&args.hosts),
@@ -121,7 +126,7 @@ pub(crate) fn checked<T>(
         let o = with_cpu(cost(&plan, fills)?, &plan, what.cpu)?;
         return Foreseen::of(&named, &o, &args.target)
             .on(limits.hosts)
-            .dry_run();
+            .dry_run(args.out.json);
     }
     let Opened {
         mut bench,
@@ -137,6 +142,9 @@ pub(crate) fn checked<T>(
     let said = Foreseen::of(&named, &o, &args.target).on(limits.hosts);
     say::text(&said.line());
     let mut book = what.notebook(&profile, &*bench, environment)?;
+    if let Some(made) = &made {
+        made.name(&mut book);
+    }
     if !bench.simulated() {
         view::expect(o.time());
     }
@@ -147,7 +155,68 @@ pub(crate) fn checked<T>(
     };
     let result = compared.and_then(|()| run(&mut *bench, &plan, &mut book, &mut line, known));
     line.clear();
-    finish::summarised(book, result, bench, &args.out)
+    let outcome = finish::summarised(book, result, bench, &args.out);
+    let closed = made.map_or(Ok(()), Files::close);
+    let outcome = outcome?;
+    closed.map(|()| outcome)
+}
+
+/// The file system of `--mkfs`.
+struct Files {
+    /// None where nothing is to be made (`--dry-run`).
+    on: Option<OnDevice>,
+    kind: &'static str,
+    device: String,
+    place: String,
+}
+
+impl Files {
+    /// None where none was asked for.
+    fn make(args: &MeasureArgs) -> Result<Option<Self>, Failure> {
+        let Some(kind) = args.mkfs.kind else {
+            return Ok(None);
+        };
+        if args.hosts.any() {
+            return Err(refused(anyhow::anyhow!(
+                "--mkfs: file systems are made on devices of this machine: leave out --hosts"
+            )));
+        }
+        let device = Path::new(&args.target);
+        let on = match args.dry_run {
+            true => None,
+            false => {
+                // Of killed runs: the device may be theirs.
+                leftovers::clear();
+                let words = args.destroy.clone().into_iter().collect::<Vec<_>>();
+                Some(OnDevice::make(kind, device, &words)?)
+            }
+        };
+        // What is announced is the same in every directory.
+        let place = on
+            .as_ref()
+            .map_or_else(std::env::temp_dir, |on| on.dir().to_owned());
+        Ok(Some(Self {
+            on,
+            kind: kind.name,
+            device: args.target.clone(),
+            place: place.display().to_string(),
+        }))
+    }
+
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The directory has another name in every run: the device is what was measured.
+    fn name(&self, book: &mut Notebook) {
+        let target = &mut book.run_mut().target;
+        target.description = format!("{} on {}: {}", self.kind, self.device, target.description);
+        target.name = self.device.clone();
+    }
+
+    fn close(self) -> Result<(), Failure> {
+        Ok(self.on.map_or(Ok(()), OnDevice::close)?)
+    }
 }
 
 /// A profile with what was said of length and repeats.

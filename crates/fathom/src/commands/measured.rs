@@ -99,14 +99,19 @@ fn on_files(name: &str, args: &MeasureArgs, least: u32) -> Result<MeasureArgs, F
 
 /// What was typed beside the options of an experiment.
 pub(super) fn typed(args: &MeasureArgs) -> Typed {
+    // A file system is made on the device first: what is measured sees a directory.
+    let target = match args.mkfs.kind {
+        Some(_) => std::env::temp_dir().display().to_string(),
+        None => args.target.clone(),
+    };
     Typed {
-        target: args.target.clone(),
+        target,
         size: args.size,
         time: args.length.time,
         ramp: args.length.ramp,
         repeats: args.length.repeats,
         seed: args.seed,
-        destroys: args.destroy.is_some(),
+        destroys: args.destroy.is_some() && args.mkfs.kind.is_none(),
     }
 }
 
@@ -114,7 +119,7 @@ pub(super) fn typed(args: &MeasureArgs) -> Typed {
 pub(crate) fn run<M: Measurement>(args: &Measured<M>) -> Outcome {
     let refuse = |why: String| refused(anyhow::anyhow!(why));
     let mut measure_args = args.measure.clone();
-    if let Some(otherwise) = M::IN_DIRECTORY {
+    if let (Some(otherwise), None) = (M::IN_DIRECTORY, measure_args.mkfs.kind) {
         directory(&measure_args.target, otherwise)?;
     }
     let mut typed = typed(&measure_args);

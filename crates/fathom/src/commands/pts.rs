@@ -50,7 +50,7 @@ pub(crate) fn pts(args: &PtsArgs) -> Outcome {
         let options = options(Bytes(limits.size));
         let cost = pts::run_cost(&options);
         let what = heading(args, &options, &purge, &cost);
-        return Foreseen::of(&what, &cost, &args.target).dry_run();
+        return Foreseen::of(&what, &cost, &args.target).dry_run(args.out.json);
     }
     let Opened {
         bench,

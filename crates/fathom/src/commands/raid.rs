@@ -52,11 +52,12 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
     };
     let cost = raid::run_cost(&plan, &options, model);
     let lab = args.lab.as_deref().map(raid_lab::Words::of).transpose()?;
-    if let Some(words) = &lab
-        && !(matches!(what, What::Model(_)) || has_files(args) || words.takes_devices())
+    if let Some(fs) = args.mkfs
+        && ["btrfs", "zfs"].contains(&args.backend.as_str())
     {
         return Err(refused(anyhow::anyhow!(
-            "--lab: this one works in the file system of an array: expected --backend btrfs or zfs, {} has none; kv works on devices, too",
+            "--mkfs {}: an array of {} is a file system already: leave it out, or use --backend md or guest",
+            fs.name,
             args.backend
         )));
     }
@@ -67,7 +68,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
         args.targets.first().map_or("", String::as_str),
     );
     if args.dry_run {
-        return said.dry_run();
+        return said.dry_run(args.out.json);
     }
     let said = said.line();
     let control = signals::control().map_err(refused)?;
@@ -86,14 +87,9 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
         }
         (Made::Guest(supply, parts), _) => {
             say::text(&said);
-            in_a_guest(*supply, &parts, args)
+            in_a_guest(*supply, &parts, args, lab.as_ref())
         }
     }
-}
-
-/// Whether the backend has a file system.
-fn has_files(args: &RaidArgs) -> bool {
-    ["auto", "btrfs", "zfs"].contains(&args.backend.as_str()) && args.member_limit.is_none()
 }
 
 /// What arrays are made of.
@@ -187,8 +183,8 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
         return Ok(Made::Here(Box::new(SimArrays::new(name, control)?)));
     }
     let backend = match args.backend.as_str() {
-        "auto" if args.lab.is_some() => "btrfs",
         "auto" if args.member_limit.is_some() => "guest",
+        "auto" if args.lab.is_some() && args.mkfs.is_none() => "btrfs",
         "auto" => choose(args)?,
         named => named,
     };
@@ -360,9 +356,15 @@ fn here(
 }
 
 /// The same lab in a guest, whose run becomes this one.
-fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcome {
+fn in_a_guest(
+    mut supply: Supply,
+    disks: &GuestParts,
+    args: &RaidArgs,
+    lab: Option<&raid_lab::Words>,
+) -> Outcome {
     let inside = inside(args);
-    let mut guest = in_guest::boot(&mut supply, &disks.parts, inside)?;
+    let needs = lab.map(|l| l.needs(args.mkfs)).transpose()?;
+    let mut guest = in_guest::boot(&mut supply, &disks.parts, inside, needs.as_ref())?;
     say!(
         "fathom: a guest with {} disks booted in {}; the lab runs in it",
         disks.parts.len(),
@@ -371,7 +373,7 @@ fn in_a_guest(mut supply: Supply, disks: &GuestParts, args: &RaidArgs) -> Outcom
     let mut arguments = vec!["raid".to_owned()];
     let journal = args.write_journal.is_some();
     arguments.extend(in_guest::arguments(0..disks.parts.len(), journal));
-    arguments.extend(forwarded(args));
+    arguments.extend(forwarded(args, lab));
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let made_out = !args.out.out.exists();
     let ran = in_guest::runs(&mut guest, &words, &args.out.out);
@@ -405,7 +407,7 @@ fn inside(args: &RaidArgs) -> &'static str {
 }
 
 /// What the guest's fathom is told.
-fn forwarded(args: &RaidArgs) -> Vec<String> {
+fn forwarded(args: &RaidArgs, lab: Option<&raid_lab::Words>) -> Vec<String> {
     let o = &args.options;
     let list = |all: &mut dyn Iterator<Item = String>| all.collect::<Vec<_>>().join(",");
     let mut all: Vec<String> = [
@@ -436,7 +438,8 @@ fn forwarded(args: &RaidArgs) -> Vec<String> {
     let mut put = |name: &str, value: Option<String>| {
         all.extend(value.into_iter().flat_map(|v| [name.to_owned(), v]));
     };
-    put("--lab", args.lab.clone());
+    put("--lab", lab.map(|l| l.inside().typed()));
+    put("--mkfs", args.mkfs.map(|fs| fs.name.to_owned()));
     for direct in &o.direct {
         let way = if *direct { "direct" } else { "buffered" };
         put("--only", Some(way.to_owned()));

@@ -1,11 +1,16 @@
 //! `fathom raid --lab`: another lab in the file system of each array, or on its device.
 
+use std::path::PathBuf;
+
 use fathom_bench::{Notebook, RunMeta};
 use fathom_io::Control;
 use fathom_labs::LabError;
+use fathom_labs::guest::Needs;
 use fathom_labs::raid::within::WithinResult;
 use fathom_labs::raid::{self, ArrayBench, Backend, RaidOptions};
 use fathom_system::array::Shape;
+use fathom_system::filesystem::FileSystem;
+use fathom_system::guest::given;
 use fathom_telemetry::say;
 use fathom_telemetry::{Flag, FlagCode};
 
@@ -48,14 +53,24 @@ impl Words {
         })
     }
 
-    /// Whether it works on a device, too.
-    pub(super) fn takes_devices(&self) -> bool {
-        self.devices
+    /// The same in a guest, which has files that options name elsewhere.
+    pub(super) fn inside(&self) -> Self {
+        Self {
+            rest: self.rest.iter().map(|w| inside(w)).collect(),
+            command: self.command.clone(),
+            ..*self
+        }
     }
 
-    /// What stands behind the target.
-    pub(super) fn options(&self) -> &[String] {
-        &self.rest
+    /// What it needs of a guest that it runs in.
+    pub(super) fn needs(&self, mkfs: Option<&'static FileSystem>) -> Result<Needs, LabError> {
+        let files: Vec<PathBuf> = self.rest.iter().filter_map(|w| Some(file(w)?.1)).collect();
+        Needs::of(&self.name(), self.file_system(mkfs), &files)
+    }
+
+    /// Whether it works on so many bytes, and nobody said on how many.
+    pub(super) fn is_sized(&self) -> bool {
+        self.devices && !self.rest.iter().any(|w| w.starts_with("--size"))
     }
 
     /// As its run calls it.
@@ -68,11 +83,49 @@ impl Words {
         [&self.command[..], &self.rest].concat().join(" ")
     }
 
+    /// The file system that is made for it where there is none: the one that was asked for, and one at all where it needs one.
+    pub(super) fn file_system(
+        &self,
+        asked: Option<&'static FileSystem>,
+    ) -> Option<&'static FileSystem> {
+        let usual = FileSystem::named("ext4").filter(|_| !self.devices);
+        asked.or(usual)
+    }
+
+    /// On a device that is the run's own to destroy, in a file system that is made there where one is needed.
+    pub(super) fn on_device(&self, node: &str, mkfs: Option<&'static FileSystem>) -> Vec<String> {
+        let mut all = self.on(node);
+        if let Some(fs) = self.file_system(mkfs) {
+            all.extend(["--mkfs".to_owned(), fs.name.to_owned()]);
+        }
+        all
+    }
+
     pub(super) fn on(&self, target: &str) -> Vec<String> {
         let mut all = self.command.clone();
         all.push(target.to_owned());
         all.extend(self.rest.iter().cloned());
         all
+    }
+}
+
+/// What an option says of a file of this machine, such as a script: what stands before its path, that path, whole, and its
+/// weight behind it.
+fn file(word: &str) -> Option<(&str, PathBuf, &str)> {
+    let from = word.find('=').map_or(0, |at| at + 1);
+    let name = &word[from..];
+    let to = name.rfind('@').unwrap_or(name.len());
+    [name.len(), to].into_iter().find_map(|to| {
+        let path = std::path::absolute(&name[..to]).ok()?;
+        path.is_file().then(|| (&word[..from], path, &name[to..]))
+    })
+}
+
+/// A word as it holds in a guest.
+fn inside(word: &str) -> String {
+    match file(word) {
+        None => word.to_owned(),
+        Some((before, path, behind)) => format!("{before}{}{behind}", given(&path).display()),
     }
 }
 
@@ -123,7 +176,7 @@ fn one(
         return Err(LabError::Refused(why));
     }
     let mut array = backend.make(&shape)?;
-    let ran = on_array(&mut *array, words).and_then(|words_on| {
+    let ran = on_array(&mut *array, words, args).and_then(|words_on| {
         say!("{}: {}", shape.title(), child::typed(&words_on));
         child::run(&words_on, &args.out.out, control)
             .map(|(run, kept)| (run, kept.path().display().to_string()))
@@ -135,19 +188,20 @@ fn one(
 }
 
 /// The lab's command line in the array's file system; without one, on its device, which is the run's own to destroy.
-fn on_array(array: &mut dyn ArrayBench, words: &Words) -> Result<Vec<String>, LabError> {
+fn on_array(
+    array: &mut dyn ArrayBench,
+    words: &Words,
+    args: &RaidArgs,
+) -> Result<Vec<String>, LabError> {
     let array = array.hand_over()?;
     if let Some(dir) = array.directory() {
         return Ok(words.on(&dir.display().to_string()));
     }
-    let node = array.device().filter(|_| words.takes_devices());
-    let node = node.ok_or_else(|| {
-        LabError::Refused(
-            "it has no file system: use --backend btrfs or zfs, or kv as the lab".into(),
-        )
-    })?;
+    let node = array
+        .device()
+        .ok_or_else(|| LabError::Refused("it has neither a file system nor a device".into()))?;
     let node = node.display().to_string();
-    let mut all = words.on(&node);
+    let mut all = words.on_device(&node, args.mkfs);
     all.extend(["--destroy".to_owned(), node]);
     Ok(all)
 }
@@ -172,6 +226,11 @@ mod tests {
             Words::of("kv --size 1g").ok().unwrap().on("x").join(" "),
             "kv x --size 1g"
         );
+        assert_eq!(inside("--script=Cargo.toml@2"), {
+            let path = std::path::absolute("Cargo.toml").unwrap();
+            format!("--script=/given{}@2", path.display())
+        });
+        assert_eq!(inside("--time=1s"), "--time=1s");
         for bad in ["", "survey", "db", "raid . --lab kv"] {
             assert!(Words::of(bad).is_err(), "{bad}");
         }

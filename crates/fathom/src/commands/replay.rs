@@ -48,7 +48,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Outcome {
         let (what, cost) = (heading(&checked, &layout), checked.run_cost(fills));
         return Foreseen::of(&what, &cost, &args.target)
             .on(limits.hosts)
-            .dry_run();
+            .dry_run(args.out.json);
     }
     let (mut bench, direct) = match options.buffered {
         true => (

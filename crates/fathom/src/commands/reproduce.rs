@@ -47,13 +47,13 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
 fn foresee(args: &ReproduceArgs, title: &str) -> Outcome {
     let Some(target) = &args.on else {
         let (cost, model) = reproduce::run_cost(&args.options.paper);
-        return Foreseen::of(title, &cost, model).dry_run();
+        return Foreseen::of(title, &cost, model).dry_run(args.out.json);
     };
     let (mut options, wanted) = asked(args, target)?;
     let (limits, fills) = foresee_jobs(target, &wanted, None)?;
     options.size = Some(options.data_set().min(Bytes(limits.size)));
     let cost = real::run_cost(&options, fills).map_err(failure)?;
-    Foreseen::of(title, &cost, target).dry_run()
+    Foreseen::of(title, &cost, target).dry_run(args.out.json)
 }
 
 /// How to measure on a target, and what that asks of it.

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         let fills = if reads { fills } else { Bytes(0) };
         let cost = run_cost(&groups(&jobs, &limits)?, fills);
         let said = Foreseen::of("Jobs as given", &cost, &name).on(limits.hosts);
-        return said.dry_run();
+        return said.dry_run(args.out.json);
     }
     let control = signals::control().map_err(refused)?;
     let mut bench = open_on(&args.hosts, &name, &wanted, control)?;

@@ -142,7 +142,7 @@ fn dry_run(args: &StackArgs, mut choice: Choice, setting: CpuSetting) -> Outcome
         false => u32::from(setting != CpuSetting::AsIs),
     };
     let cost = stack::run_cost(&choice.cases()?, variants, fills);
-    Foreseen::of("Latency by layer", &cost, &args.target).dry_run()
+    Foreseen::of("Latency by layer", &cost, &args.target).dry_run(args.out.json)
 }
 
 /// The open target; what cannot be had of it is left out of the choice, and said.
@@ -229,7 +229,7 @@ fn on_model(args: &StackArgs, setting: CpuSetting) -> Outcome {
     let cost = stack::model_cost(&cases);
     let said = Foreseen::of("Latency by layer", &cost, &args.target);
     if args.dry_run {
-        return said.dry_run();
+        return said.dry_run(args.out.json);
     }
     say::text(&said.line());
     let meta = meta("stack", args.seed, &args.out, capsule(None));

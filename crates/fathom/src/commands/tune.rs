@@ -16,6 +16,12 @@ use crate::exit::{DONE, FAILED, Failure, Outcome, refused};
 
 pub(crate) fn tune(args: &TuneArgs) -> Outcome {
     let name = &args.measure.target;
+    if let Some(kind) = args.measure.mkfs.kind {
+        return Err(refused(anyhow::anyhow!(
+            "--mkfs: tune sets what belongs to the target that it is given: name {name} without it, or a directory on {}",
+            kind.name
+        )));
+    }
     let modifies = may_write(args);
     let ground = ground(name, modifies)?;
     // What a killed run left is not what this machine's owner chose: it is put back before anything is looked at.

@@ -1,9 +1,8 @@
-//! `fathom vm --lab`: another lab on the host and in a machine over the same directory, in turns. Machines have nothing
-//! in them but fathom's own binary, so that only the lab that needs no server runs there.
+//! `fathom vm --lab`: another lab on the host and in a machine over the same directory, in turns. A machine gets the programs
+//! of this one that the lab needs, and a file system on its disk where the lab works in a directory.
 
 use std::path::Path;
 
-use clap::{Args, FromArgMatches};
 use fathom_bench::cost::RunCost;
 use fathom_bench::cpu::CpuSetting;
 use fathom_io::Control;
@@ -13,29 +12,32 @@ use fathom_labs::vm::qemu::{KNOBS, QemuMachines};
 use fathom_labs::vm::within::Sides;
 use fathom_telemetry::rundir::RunDir;
 use fathom_telemetry::schema::Run;
-use fathom_telemetry::{Flag, FlagCode, Nanos};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos};
 
+use super::announce::Announced;
 use super::child;
 use super::guests::{supply, without_bytes};
-use super::kv;
 use super::measure::{Measuring, measure};
 use super::raid_lab::Words;
-use crate::cli::{KvArgs, VmArgs};
+use crate::cli::VmArgs;
 use crate::exit::{Failure, Outcome, refused};
-use crate::{signals, usage};
+use crate::signals;
 
-/// Host, machine, machine, host: what drifts is in both, and cancels.
-const TURNS: [bool; 4] = [false, true, true, false];
+/// Machine, host, host, machine: what drifts is in both, and cancels; what a machine has no room for is known first.
+const TURNS: [bool; 4] = [true, false, false, true];
 
 pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
     let words = words(args, text)?;
     let setup = args.options.setup_of(KNOBS)?;
+    let needs = words.needs(args.lab_fs)?;
+    let control = signals::control().map_err(refused)?;
+    // Its options are held against what it takes before anything is made.
+    let one = child::foreseen(&words.on(&args.measure.target), &control)
+        .map_err(|said| refused(anyhow::anyhow!("--lab \"{text}\": {said}")))?;
     let supply = match args.measure.dry_run {
         true => None,
         false => Some(supply(&args.guest)?),
     };
-    let control = signals::control().map_err(refused)?;
-    let lab = parsed(&words, &args.measure.target, text)?;
     let what = Measuring {
         name: "vm",
         args: &args.measure,
@@ -45,18 +47,7 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
         on_hosts: false,
         on_zones: false,
     };
-    let cost = |plan: &_, fills| {
-        let one = kv::run_cost(&lab, plan, fills)?;
-        let n = TURNS.len() as u64;
-        let mut cost = RunCost::default();
-        cost.phase("the lab on both sides").work(
-            TURNS.len() as u32,
-            Nanos(one.time().0 * n),
-            fathom_telemetry::Bytes(one.written_at_most().0 * n),
-        );
-        Ok(cost)
-    };
-    measure(&what, &cost, |bench, plan, book, sink| {
+    measure(&what, &|_, _| Ok(cost(&one)), |bench, plan, book, sink| {
         let path = bench
             .real()
             .and_then(|r| r.target().path().map(Path::to_owned));
@@ -75,13 +66,18 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
             let ran = match inside {
                 true => {
                     let out = &args.measure.out.out;
-                    machines.lab(&setup, &words.name(), words.options(), out)
+                    let typed = |node: &str| words.inside().on_device(node, args.lab_fs);
+                    machines.lab(&setup, &needs, &typed, out)
                 }
                 false => on_host(args, &words, size, &control),
             };
             match ran {
                 Ok((dir, run)) => sides.add(inside, run, dir.path()),
                 Err(_) if control.interrupted() => break,
+                Err(LabError::Refused(why)) if i == 0 => {
+                    let why = format!("{why} (the machine's disk has {}: --size)", Bytes(size));
+                    return Err(LabError::Refused(why).into());
+                }
                 Err(e) => book.run_mut().flags.push(Flag::new(
                     FlagCode::NotChecked,
                     format!("the lab on the {side} ended early: {e}"),
@@ -103,15 +99,16 @@ pub(super) fn run(args: &VmArgs, text: &str) -> Outcome {
     })
 }
 
-/// The lab's options, held against what it takes before anything is made.
-fn parsed(words: &Words, target: &str, text: &str) -> Result<KvArgs, Failure> {
-    let said = |e: clap::Error| {
-        let said = usage::sentence(&e, Some("kv")).unwrap_or_else(|| e.to_string());
-        refused(anyhow::anyhow!("--lab \"{text}\": {said}"))
-    };
-    let kv = KvArgs::augment_args(clap::Command::new("kv"));
-    let matches = kv.try_get_matches_from(words.on(target)).map_err(said)?;
-    KvArgs::from_arg_matches(&matches).map_err(said)
+/// Of all turns, where one takes as much.
+fn cost(one: &Announced) -> RunCost {
+    let n = TURNS.len() as u64;
+    let mut cost = RunCost::default();
+    cost.phase("the lab on both sides").work(
+        TURNS.len() as u32,
+        Nanos(one.time_ns * n),
+        Bytes(one.written_at_most * n),
+    );
+    cost
 }
 
 /// The lab on the host, over as many bytes as the machine's disk has.
@@ -122,7 +119,7 @@ fn on_host(
     control: &Control,
 ) -> Result<(RunDir, Run), LabError> {
     let mut typed = words.on(&args.measure.target);
-    if !words.options().iter().any(|w| w.starts_with("--size")) {
+    if words.is_sized() {
         typed.extend(["--size".to_owned(), size.to_string()]);
     }
     let ran = child::run(&typed, &args.measure.out.out, control);
@@ -132,9 +129,6 @@ fn on_host(
 /// The lab's words, where it can run in a machine over such a target.
 fn words(args: &VmArgs, text: &str) -> Result<Words, Failure> {
     let words = Words::of(text)?;
-    if !words.takes_devices() {
-        return Err(unfit(text));
-    }
     if !args.reach.hosts.is_empty() {
         return Err(refused(anyhow::anyhow!(
             "--lab with --ssh: run the lab in the machine itself (ssh {} fathom {text}), and hold its run against the host's with fathom compare",
@@ -148,10 +142,4 @@ fn words(args: &VmArgs, text: &str) -> Result<Words, Failure> {
         )));
     }
     Ok(words)
-}
-
-fn unfit(text: &str) -> Failure {
-    refused(anyhow::anyhow!(
-        "--lab \"{text}\": a machine has nothing but fathom's own binary in it: expected kv with its options; databases are measured in a machine of your own, by its fathom"
-    ))
 }

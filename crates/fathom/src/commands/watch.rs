@@ -52,7 +52,7 @@ pub(crate) fn watch(args: &WatchArgs) -> Outcome {
         };
         cost.phase(&format!("watching {of}{word}"))
             .work(0, time, Bytes(0));
-        return Foreseen::of("Reading only", &cost, "").dry_run();
+        return Foreseen::of("Reading only", &cost, "").dry_run(args.out.json);
     }
     let control = signals::control().map_err(refused)?;
     let (name, disks, pid) = match &subject {

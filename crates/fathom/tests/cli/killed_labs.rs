@@ -89,6 +89,26 @@ fn begun(place: &Place, backend: &str) -> Option<Child> {
     None
 }
 
+#[test]
+fn a_killed_run_leaves_no_file_system_on_the_device_that_it_was_made_on() {
+    let _turns = (turn(), alone());
+    if !possible(&["mkfs.ext4"]) {
+        return;
+    }
+    let (place, disk) = (Place::new(), Disk::new(96));
+    let device = Loop::of(&disk.image);
+    let words = ["curve", device.str(), "--destroy", device.str()];
+    let long = ["--mkfs", "ext4", "--size", "16m", "--time", "60s"];
+    let mut child = place.start(&[&words[..], &long].concat());
+    let mounted = || fs::read_to_string("/proc/mounts").is_ok_and(|m| m.contains(device.str()));
+    until("it is mounted", mounted);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(within(10, || !mounted()), "its keeper unmounts");
+    let magic = || fs::read(&disk.image).unwrap()[1024 + 0x38..1024 + 0x3a].to_vec();
+    assert!(within(10, || magic() == [0, 0]), "and erases");
+}
+
 /// Pools of ZFS.
 fn pools() -> String {
     try_run("zpool", &["list", "-H", "-o", "name"]).unwrap_or_default()

@@ -132,6 +132,71 @@ fn a_survey_of_a_free_device_runs_and_uses_all_of_it() {
     assert!(place.names().is_empty(), "a device needs no scratch file");
 }
 
+/// `app copy` in a file system that is made on a device for it.
+fn copy_on<'a>(device: &'a str, destroy: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let words = [
+        "app",
+        "copy",
+        device,
+        "--destroy",
+        destroy,
+        "--mkfs",
+        "ext4",
+    ];
+    let short = ["--bytes", "1m", "--repeats", "1"];
+    [&words[..], &short, more].concat()
+}
+
+#[test]
+fn a_file_system_is_made_on_a_device_that_was_named_and_goes_with_the_run() {
+    let _turns = turns();
+    if !possible(&["mkfs.ext4"]) {
+        return;
+    }
+    let disk = Disk::new(96);
+    let device = Loop::of(&disk.image);
+    let place = Place::new();
+    let before = disk.checksum();
+    // What is asked for is refused as by every other writer, and what would be done is only said.
+    let said = place
+        .fathom(&copy_on(device.str(), "S3R1AL", &[]))
+        .refusal();
+    assert!(said.contains("does not name"), "{said}");
+    let said = place
+        .fathom(&["db", "tpcc", device.str(), "--mkfs", "ext4"])
+        .refusal();
+    assert!(said.contains("--destroy"), "{said}");
+    let foreseen = place
+        .fathom(&copy_on(
+            device.str(),
+            device.str(),
+            &["--dry-run", "--json"],
+        ))
+        .expect(0)
+        .json();
+    assert!(foreseen["time_ns"].as_u64().unwrap() > 0, "{foreseen}");
+    assert!(!foreseen["phases"].as_array().unwrap().is_empty());
+    assert_eq!(disk.checksum(), before, "bytes have changed");
+    let run = place
+        .fathom(&copy_on(device.str(), device.str(), &["--json"]))
+        .expect(0)
+        .json();
+    assert_eq!(run["target"]["name"], device.str());
+    let about = run["target"]["description"].as_str().unwrap();
+    assert!(about.starts_with(&format!("ext4 on {}", device.str())));
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    assert!(!mounts.contains(&format!("{} ", device.str())), "{mounts}");
+    // Blank: the next run may have it, without a word about a file system.
+    let bytes = fs::read(&disk.image).unwrap();
+    assert_eq!(&bytes[1024 + 0x38..1024 + 0x3a], &[0, 0], "its magic");
+    let small = Disk::new(16);
+    let device = Loop::of(&small.image);
+    let said = place
+        .fathom(&copy_on(device.str(), device.str(), &[]))
+        .refusal();
+    assert!(said.contains("too little for ext4"), "{said}");
+}
+
 #[test]
 fn a_mounted_device_is_refused_with_its_mount_point() {
     let _turns = turns();
