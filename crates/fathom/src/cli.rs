@@ -326,9 +326,10 @@ pub(crate) struct CleanArgs {
     after_help = "Examples:\n  fathom reproduce zhang2018             every value on the models of the paper's devices\n  fathom reproduce han2021 --figure fig4  one figure\n  fathom reproduce zhang2018 --on .      the paper's experiments on a scratch file of its size here\n  fathom reproduce han2021 --on . --size 8g --time 5s --repeats 2\n                                         smaller and shorter than in the paper"
 )]
 pub(crate) struct ReproduceArgs {
-    /// Run the paper's experiments on this target instead of on models: directory, file, device or sim:MODEL
+    /// Run the paper's experiments on this target instead of on models: directory, file, device or sim:MODEL; a second one
+    /// stands for the device that the paper holds its own against (NAND, SATA), and shows what the paper says of both
     #[arg(long, value_name = "TARGET")]
-    pub(crate) on: Option<String>,
+    pub(crate) on: Vec<String>,
     #[command(flatten)]
     pub(crate) options: ReproduceOptions,
     /// With --on: leave out the values that labs measure (fathom raid, vm, kv, db, compress)
@@ -342,9 +343,9 @@ pub(crate) struct ReproduceArgs {
     /// Say what would be done, how long it takes and how much is written, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Serial number (or path, where there is none) of the block device whose data may be destroyed
+    /// Serial number (or path, where there is none) of a block device whose data may be destroyed; once for each
     #[arg(long, value_name = "SERIAL")]
-    pub(crate) destroy: Option<String>,
+    pub(crate) destroy: Vec<String>,
     #[command(flatten)]
     pub(crate) out: OutArgs,
 }

@@ -117,12 +117,15 @@ impl Loads for Models<'_> {
 pub(super) struct Load {
     /// The model; `None` on a target that is there.
     pub(super) target: Option<SimTarget>,
+    /// Of two targets that are there, the second.
+    pub(super) second: bool,
     /// Jobs of a group run at the same time; the first is the one that is looked at.
     pub(super) groups: Vec<Vec<JobSpec>>,
 }
 
 impl Load {
-    /// `BASE | sim:MODEL option=value … + JOB ; GROUP`, each list in braces a variant.
+    /// `BASE | sim:MODEL option=value … + JOB ; GROUP`, each list in braces a variant; the word `second` in the place of a model is
+    /// the second target.
     pub(super) fn all(text: &str) -> Result<Vec<Self>, ReproduceError> {
         match text.is_empty() {
             true => Ok(Vec::new()),
@@ -134,6 +137,7 @@ impl Load {
         let (base, own) = text.split_once('|').unwrap_or(("", text));
         let target = own.split_whitespace().find(|w| SimTarget::is_simulated(w));
         let target = target.map(SimTarget::parse).transpose()?;
+        let second = own.split_whitespace().any(|w| w == "second");
         let job = |own: &str| -> Result<JobSpec, ReproduceError> {
             let mut spec = JobSpec {
                 name: String::new(),
@@ -156,7 +160,11 @@ impl Load {
         let group = |jobs: &str| jobs.split(" + ").map(job).collect();
         let groups: Result<_, ReproduceError> = own.split(" ; ").map(group).collect();
         let groups = groups?;
-        Ok(Self { target, groups })
+        Ok(Self {
+            target,
+            second,
+            groups,
+        })
     }
 }
 

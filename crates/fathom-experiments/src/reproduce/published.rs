@@ -67,6 +67,8 @@ pub(super) enum On {
     Models,
     /// One target that is there.
     Target,
+    /// Two of them: the paper's own device first, what it is held against second.
+    Two,
 }
 
 /// Metrics that labs give; whatever else stands beside them is how the paper set its own up.
@@ -107,6 +109,13 @@ fn why(paper: &str, place: &str, unit: &str, metric: &str) -> String {
     reason.into()
 }
 
+/// Outside of machines.
+const MYSQL: &str = "fathom db mysql";
+
+/// What two targets may show.
+const RELATION: &str =
+    "a relation of several devices or environments, which one target cannot show";
+
 /// Why one target cannot show a result.
 fn one_target(environment: &str, metric: &str, unit: &str) -> Option<String> {
     let reason = if environment == "VE" {
@@ -114,7 +123,7 @@ fn one_target(environment: &str, metric: &str, unit: &str) -> Option<String> {
     } else if metric.starts_with("hardware") {
         "needs latency by layer: fathom stack"
     } else if metric.starts_with("relation") {
-        "a relation of several devices or environments, which one target cannot show"
+        RELATION
     } else if ["us", "IOPS", "MB/s", "GB/s"].contains(&unit) {
         "restates another value, or belongs to another device"
     } else {
@@ -138,8 +147,14 @@ pub(super) fn others(paper: &str, rows: &[Row], on: On) -> Vec<Row> {
             let fio = f[5].contains("fio") || f[5].contains("FIO");
             let place = if fio { "" } else { f[2].as_str() };
             let mut note = why(paper, place, &f[8], &f[6]);
-            if on == On::Target && !note.contains("needs the") {
+            if f[4] == "VE" {
+                note = note.replace(MYSQL, "fathom vm --lab \"db mysql\"");
+            }
+            if on != On::Models && !note.contains("needs the") {
                 note = one_target(&f[4], &f[6], &f[8]).unwrap_or(note);
+            }
+            if on == On::Two && note == RELATION {
+                note = "a relation that these two targets do not show".into();
             }
             let value: Option<f64> = f[7].parse().ok();
             if value.is_none() {

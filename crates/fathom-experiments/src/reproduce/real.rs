@@ -12,9 +12,10 @@ use super::options::{ReproduceOptions, method};
 use super::published::{self, On};
 use super::{ReproduceError, Reproduction, Role, table};
 
-/// The target that is there.
+/// The targets that are there: one, or a second one beside it.
 struct Site<'a, 'b> {
     bench: &'a mut dyn Bench,
+    second: Option<&'a mut dyn Bench>,
     models: Models<'b>,
     options: &'a ReproduceOptions,
 }
@@ -61,33 +62,38 @@ impl Loads for Counted<'_> {
 ///
 /// # Errors
 /// Where the paper is not known.
-pub fn run_cost(options: &ReproduceOptions, fills: Bytes) -> Result<RunCost, ReproduceError> {
+pub fn run_cost(
+    options: &ReproduceOptions,
+    two: bool,
+    fills: Bytes,
+) -> Result<RunCost, ReproduceError> {
     let paper = &options.paper;
     method(paper).ok_or_else(|| ReproduceError::UnknownPaper(paper.clone()))?;
     let cost = RunCost::filling(fills);
     let mut counted = Counted { options, cost };
-    let lines = table::lines(paper, On::Target);
+    let lines = table::lines(paper, on(two));
     let mut engine = Engine::new(&lines, &mut counted);
     engine.rows(|l| options.wants(&l.id, &l.place), &mut Vec::new())?;
     Ok(counted.cost)
 }
 
-/// Measures what a paper says of one device on `bench`; jobs are kept in `book`.
+/// Measures what a paper says of one device on `bench`, and where there is a `second` one what it says of another and of both;
+/// jobs are kept in `book`.
 ///
 /// # Errors
 /// Where the paper is not known, a job does not fit the target, or the target fails.
-pub fn measure(
-    options: &ReproduceOptions,
-    bench: &mut dyn Bench,
+pub fn measure<'a>(
+    options: &'a ReproduceOptions,
+    bench: &'a mut dyn Bench,
+    mut second: Option<&'a mut dyn Bench>,
     book: &mut Notebook,
 ) -> Result<Reproduction, ReproduceError> {
     let paper = &options.paper;
     method(paper).ok_or_else(|| ReproduceError::UnknownPaper(paper.clone()))?;
-    if let Some(filled) = bench
-        .prepare(&mut ())
-        .map_err(|e| ReproduceError::Bench(e.to_string()))?
-    {
-        book.keep(filled);
+    let on = on(second.is_some());
+    prepared(bench, book)?;
+    if let Some(second) = &mut second {
+        prepared(&mut **second, book)?;
     }
     let role = match bench.simulated() {
         true => Role::Prediction,
@@ -95,10 +101,11 @@ pub fn measure(
     };
     let mut site = Site {
         bench,
+        second,
         models: Models::kept_in(book, paper, Control::new()),
         options,
     };
-    let lines = table::lines(paper, On::Target);
+    let lines = table::lines(paper, on);
     let mut engine = Engine::new(&lines, &mut site);
     let mut rows = Vec::new();
     let done = engine.rows(|l| options.wants(&l.id, &l.place), &mut rows);
@@ -106,7 +113,7 @@ pub fn measure(
     match done {
         Ok(()) => {
             curves = super::curves::of(paper, &mut engine, &rows)?;
-            let others = published::others(paper, &rows, On::Target).into_iter();
+            let others = published::others(paper, &rows, on).into_iter();
             rows.extend(others.filter(|r| options.wants(&r.id, &r.place)));
             if let Some(figure) = options.figure.clone().filter(|_| rows.is_empty()) {
                 return Err(ReproduceError::Figure(figure));
@@ -123,22 +130,49 @@ pub fn measure(
         paper: paper.clone(),
         rows,
         curves,
-        basis: "Measured on the target that was named; nothing is fitted. Published values are those of the paper's own devices, on \
-            its own machine."
-            .into(),
+        basis: format!(
+            "Measured on {}; nothing is fitted. Published values are those of the paper's own devices, on its own machine.",
+            match on {
+                On::Two =>
+                    "the targets that were named, the first in the place of the paper's own device, the second in that of what it is held against",
+                _ => "the target that was named",
+            }
+        ),
     })
+}
+
+/// How many targets there are.
+fn on(two: bool) -> On {
+    match two {
+        true => On::Two,
+        false => On::Target,
+    }
+}
+
+/// Fills the scratch file, where there is one.
+fn prepared(bench: &mut dyn Bench, book: &mut Notebook) -> Result<(), ReproduceError> {
+    let filled = bench.prepare(&mut ());
+    if let Some(filled) = filled.map_err(|e| ReproduceError::Bench(e.to_string()))? {
+        book.keep(filled);
+    }
+    Ok(())
 }
 
 impl Loads for Site<'_, '_> {
     fn run(&mut self, load: &Load) -> Result<Vec<Seen>, ReproduceError> {
-        load.groups.iter().map(|jobs| self.seen(jobs)).collect()
+        let groups = load.groups.iter();
+        groups.map(|jobs| self.seen(jobs, load.second)).collect()
     }
 }
 
 impl Site<'_, '_> {
     /// Runs jobs at the same time once, and one alone as often as is asked for.
-    fn seen(&mut self, jobs: &[JobSpec]) -> Result<Seen, ReproduceError> {
-        let size = self.options.data_set().min(Bytes(self.bench.limits().size));
+    fn seen(&mut self, jobs: &[JobSpec], second: bool) -> Result<Seen, ReproduceError> {
+        let (bench, prefix): (&mut dyn Bench, &str) = match &mut self.second {
+            Some(other) if second => (&mut **other, "second."),
+            _ => (&mut *self.bench, ""),
+        };
+        let size = self.options.data_set().min(Bytes(bench.limits().size));
         let mut specs: Vec<JobSpec> = jobs.iter().map(|j| self.options.spec(j, size)).collect();
         let alone = specs.len() == 1;
         let (mut runs, mut note) = (Vec::new(), String::new());
@@ -147,15 +181,27 @@ impl Site<'_, '_> {
         } else {
             1
         } {
-            if self.bench.interrupted() {
+            if bench.interrupted() {
                 return Err(ReproduceError::Interrupted);
             }
             if let [one] = specs.as_mut_slice() {
                 let (block, way) = (one.bs.max().0 >> 10, way(one));
-                one.name = format!("{}.{block}k.{}.{way}.{i}", one.rw, one.threads);
+                let depth = match one.qd {
+                    1 => String::new(),
+                    qd => format!("x{qd}"),
+                };
+                let share = match one.read_share {
+                    50.0 => String::new(),
+                    share => format!("-{share}"),
+                };
+                let (rw, threads) = (one.rw, one.threads);
+                one.name = format!("{prefix}{rw}{share}.{block}k.{threads}{depth}.{way}.{i}");
                 one.seed = u64::from(i);
+            } else if second {
+                let named = specs.iter_mut().filter(|s| !s.name.is_empty());
+                named.for_each(|s| s.name = format!("{prefix}{}", s.name));
             }
-            let jobs = self.models.group(self.bench, &specs)?;
+            let jobs = self.models.group(bench, &specs)?;
             let Some(job) = jobs.first() else { continue };
             let m = Measured::of(job);
             if job.is_void() || m.iops == 0.0 {
@@ -216,7 +262,7 @@ mod tests {
             size: Some(Bytes::mib(64)),
             repeats: Some(1),
         };
-        let cost = run_cost(&options, Bytes(0)).unwrap();
+        let cost = run_cost(&options, false, Bytes(0)).unwrap();
         let names: Vec<&str> = cost.phases.iter().map(|p| p.name.as_str()).collect();
         assert!(names.contains(&"reads beside writes"), "{names:?}");
         assert_eq!(cost.jobs(), 4);

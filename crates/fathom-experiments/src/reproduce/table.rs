@@ -35,12 +35,27 @@ pub(super) struct Line {
     note: String,
 }
 
-/// Lines of a paper in their order.
+/// Lines of a paper in their order; where there are two targets, those of one with what a second one gives in their place and
+/// behind them.
 pub(super) fn lines(paper: &str, on: On) -> Vec<Line> {
-    let on = match on {
-        On::Models => "models",
-        On::Target => "target",
-    };
+    match on {
+        On::Models => named(paper, "models"),
+        On::Target => named(paper, "target"),
+        On::Two => {
+            let mut all = named(paper, "target");
+            for line in named(paper, "second") {
+                match all.iter_mut().find(|l| l.id == line.id) {
+                    Some(own) => *own = line,
+                    None => all.push(line),
+                }
+            }
+            all
+        }
+    }
+}
+
+/// Lines that stand under this word.
+fn named(paper: &str, on: &str) -> Vec<Line> {
     let mut base = String::new();
     let mut all = Vec::new();
     for text in CSV.lines().skip(1) {
@@ -148,10 +163,10 @@ mod tests {
 
     #[test]
     fn every_line_of_the_table_is_read_and_names_a_load_that_can_run() {
-        let sides = [On::Models, On::Target];
+        let sides = ["models", "target", "second"];
         let all: Vec<Line> = PAPERS
             .iter()
-            .flat_map(|(paper, _)| sides.map(|on| lines(paper, on)))
+            .flat_map(|(paper, _)| sides.map(|on| named(paper, on)))
             .flatten()
             .collect();
         let text: Vec<&str> = CSV.lines().skip(1).collect();

@@ -17,6 +17,7 @@ use fathom_files::create;
 use fathom_host::CounterSource;
 use fathom_io::clock::monotonic;
 use fathom_io::target::count;
+use fathom_stats::Estimate;
 use fathom_stats::rng::SplitMix64;
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::schema::{Chart, ChartKind, DeviceDelta, Finding, Job, Section, Table};
@@ -542,6 +543,12 @@ impl ExperimentResult for CopyResult {
 }
 
 impl CopyResult {
+    /// What copying took, s, the mean of the rounds.
+    pub(crate) fn copied_in(&self, evidence: &Evidence<'_>) -> Option<Estimate> {
+        let copy = self.lines.iter().find(|l| l.setting == PHASES[2])?;
+        copy.mean(|r| r.seconds(evidence))
+    }
+
     /// What somebody who copies files gets; `None` where a phase has no number.
     fn speeds(&self, evidence: &Evidence<'_>) -> Option<Finding> {
         let [read, write, copy, names] = self.lines.as_slice() else {

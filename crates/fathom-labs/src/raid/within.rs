@@ -78,6 +78,11 @@ impl WithinResult {
         self.arrays.len()
     }
 
+    /// Who made the arrays, in a word: `btrfs`, `md`.
+    pub(crate) fn made_of(&self) -> &str {
+        self.about.split_whitespace().next().unwrap_or("arrays")
+    }
+
     /// A headline of the lab on each array: level, value, and what is to be said of it.
     pub(crate) fn by_level(&self, headline: &str) -> Vec<(u32, f64, String)> {
         let value = |a: &OnArray| {

@@ -4,18 +4,22 @@
 use fathom_bench::results::Evidence;
 use fathom_experiments::reproduce::ReproduceOptions;
 
-use super::{Found, Lab};
+use fathom_system::array::Local;
+
+use super::{Found, Lab, words};
 use crate::db::oltp::{Mix, OltpResult, Rows};
 use crate::raid::WithinResult;
 
-/// Best page size: transactions, and its value for each of the two devices outside of machines.
-const BEST: [(Mix, [&str; 2]); 3] = [
-    (Mix::Read, ["Z102", "Z108"]),
-    (Mix::Mixed, ["Z103", "Z109"]),
-    (Mix::Write, ["Z104", "Z110"]),
+/// Best page size: transactions, and its value for each of the two devices, outside of machines and inside.
+const BEST: [(Mix, [[&str; 2]; 2]); 3] = [
+    (Mix::Read, [["Z102", "Z108"], ["Z105", "Z111"]]),
+    (Mix::Mixed, [["Z103", "Z109"], ["Z106", "Z112"]]),
+    (Mix::Write, [["Z104", "Z110"], ["Z107", "Z113"]]),
 ];
-/// Transactions with half of the data cached over those with 3 %, for each of the two.
-const CACHED: [&str; 2] = ["Z117", "Z118"];
+/// Transactions with half of the data cached over those with 3 %, for each of the two, outside of machines and inside.
+const CACHED: [[&str; 2]; 2] = [["Z117", "Z118"], ["Z119", "Z120"]];
+/// Room for the copies of a table that a lab keeps in a machine.
+const COPIES: u64 = 8;
 /// Levels in the order of Fig. 6 and 7, each with two values for each workload.
 const LEVELS: [u32; 5] = [0, 1, 10, 5, 6];
 const WORKLOADS: [&str; 4] = ["fillrandom", "fillseq", "readrandom", "readseq"];
@@ -34,14 +38,10 @@ const ROW: u64 = 245;
 /// Members of an array. The paper does not say how many there were.
 const MEMBERS: u64 = 4;
 
-fn words(w: &[&str]) -> Vec<String> {
-    w.iter().map(|w| (*w).to_owned()).collect()
-}
-
-/// Values that fathom db mysql gives.
-pub(super) fn of_mysql() -> Vec<String> {
-    let best = BEST.iter().flat_map(|b| b.1);
-    words(&best.chain(CACHED).collect::<Vec<_>>())
+/// Values that fathom db mysql gives, in a machine or outside.
+pub(super) fn of_mysql(inside: bool) -> Vec<String> {
+    let best = BEST.iter().flat_map(|b| b.1[usize::from(inside)]);
+    words(&best.chain(CACHED[usize::from(inside)]).collect::<Vec<_>>())
 }
 
 /// Values that databases on arrays give.
@@ -59,35 +59,65 @@ fn common(options: &ReproduceOptions) -> Vec<String> {
     words(&["--no-embedded", "--time", &time, "--repeats", &repeats])
 }
 
-/// V-A: 20 GB of data, a pool of 32 MB, 16 threads; V-C: a Gaussian distribution, mixed transactions.
-pub(super) fn mysql(wanted: &dyn Fn(&[String]) -> bool, options: &ReproduceOptions) -> Vec<Lab> {
-    let rows = options.size.map_or(20_000 << 20, |s| s.0) / ROW;
+/// V-A: 20 GB of data, a pool of 32 MB, 16 threads.
+fn innodb_lab(more: &[&str], options: &ReproduceOptions) -> Lab {
+    let rows = data(options) / ROW;
     let rows = rows.clamp(1000, 2_000_000_000).to_string();
-    let of = |more: &[&str]| {
-        let mut arguments = words(more);
-        arguments.extend(words(&[
-            "--rows",
-            &rows,
-            "--pool",
-            "32m",
-            "--threads",
-            "16",
-        ]));
-        arguments.extend(common(options));
-        Lab {
-            command: "db-mysql",
-            arguments,
-        }
-    };
-    let mut labs = Vec::new();
-    if wanted(&words(&BEST.map(|b| b.1[0]))) || wanted(&words(&BEST.map(|b| b.1[1]))) {
-        labs.push(of(&["--experiment", "page-size"]));
+    let mut arguments = words(more);
+    arguments.extend(words(&["--rows", &rows, "--pool", "32m"]));
+    arguments.extend(words(&["--threads", "16"]));
+    arguments.extend(common(options));
+    Lab {
+        command: "db-mysql",
+        arguments,
     }
-    if wanted(&words(&CACHED)) {
-        let how = ["--distribution", "gaussian", "--workload", "mixed"];
-        labs.push(of(&[&["--experiment", "cache"][..], &how].concat()));
+}
+
+fn data(options: &ReproduceOptions) -> u64 {
+    options.size.map_or(20_000 << 20, |s| s.0)
+}
+
+/// V-B: transactions that read, by threads.
+pub(super) fn threads(options: &ReproduceOptions) -> Lab {
+    innodb_lab(&["--experiment", "threads", "--workload", "read"], options)
+}
+
+/// V-A and V-C: page sizes; pools under a Gaussian distribution and mixed transactions. The same in a machine.
+pub(super) fn mysql(
+    wanted: &dyn Fn(&[String]) -> bool,
+    options: &ReproduceOptions,
+    machines: bool,
+) -> Vec<Lab> {
+    let cache = ["--experiment", "cache", "--distribution", "gaussian"];
+    let cache = [&cache[..], &["--workload", "mixed"]].concat();
+    let mut labs = Vec::new();
+    for inside in [false, true].into_iter().take(1 + usize::from(machines)) {
+        let side = usize::from(inside);
+        let pages: Vec<String> = BEST.iter().flat_map(|b| words(&b.1[side])).collect();
+        let mut put = |ids: &[String], more: &[&str]| {
+            if wanted(ids) {
+                let lab = innodb_lab(more, options);
+                labs.push(if inside {
+                    in_a_machine(&lab, options)
+                } else {
+                    lab
+                });
+            }
+        };
+        put(&pages, &["--experiment", "page-size"]);
+        put(&words(&CACHED[side]), &cache);
     }
     labs
+}
+
+/// The lab on the host and in a machine, in turns.
+fn in_a_machine(lab: &Lab, options: &ReproduceOptions) -> Lab {
+    let size = (data(options) * COPIES + (1 << 30)).to_string();
+    let typed = format!("db mysql {}", lab.arguments.join(" "));
+    Lab {
+        command: "vm",
+        arguments: words(&["--size", &size, "--lab", &typed]),
+    }
 }
 
 /// 4.2: db_bench by 64 threads, TPC-C with a pool of 1 GB, on every level.
@@ -98,8 +128,14 @@ pub(super) fn on_arrays(
     // The data set lies on all members; a mirror of four holds two.
     let member = options.size.map_or(256_000_000_000, |s| s.0) / 8;
     let common = common(options).join(" ");
+    // As in the paper, where this kernel has md; an emulated guest's would be no figure.
+    let md = Local::named("md").is_some_and(|md| md.available().is_ok());
     let of = |lab: String| {
-        let mut arguments = words(&["--backend", "btrfs", "--members", &MEMBERS.to_string()]);
+        let mut arguments = words(match md {
+            true => &["--backend", "md", "--mkfs", "ext4"],
+            false => &["--backend", "btrfs"],
+        });
+        arguments.extend(words(&["--members", &MEMBERS.to_string()]));
         arguments.extend(words(&["--size", &member.to_string(), "--lab", &lab]));
         Lab {
             command: "raid",
@@ -128,22 +164,22 @@ pub(super) fn on_arrays(
     labs
 }
 
-/// What the result of fathom db mysql says.
-pub(super) fn innodb(evidence: &Evidence<'_>) -> Vec<Found> {
+/// What the result of fathom db mysql says, in a machine or outside.
+pub(super) fn innodb(evidence: &Evidence<'_>, inside: bool) -> Vec<Found> {
     let Some(result) = evidence.result::<OltpResult>() else {
         return Vec::new();
     };
     let best = BEST.iter().filter_map(|(mix, ids)| {
         let (page, verdict) = result.best_page(evidence, *mix)?;
         let note = format!("InnoDB of MariaDB; {verdict}");
-        Some(Found::new(ids, page, &note))
+        Some(Found::new(&ids[usize::from(inside)], page, &note))
     });
     let cached = match result.rows() {
         Rows::Gaussian => result.half_cached(evidence, Mix::Mixed),
         _ => None,
     };
     let note = "InnoDB of MariaDB; 50 % cached over the smallest pool of the run";
-    best.chain(cached.map(|times| Found::new(&CACHED, times, note)))
+    best.chain(cached.map(|times| Found::new(&CACHED[usize::from(inside)], times, note)))
         .collect()
 }
 
@@ -156,7 +192,7 @@ pub(super) fn arrays(evidence: &Evidence<'_>) -> Vec<Found> {
     let mut all = Vec::new();
     let mut put = |headline: &str, id: &dyn Fn(u32) -> Option<String>| {
         for (level, value, said) in result.by_level(headline) {
-            let note = format!("on btrfs; {said}");
+            let note = format!("on {}; {said}", result.made_of());
             let id = id(level);
             all.extend(id.map(|id| Found::new(&[&id], (value, Vec::new()), &note)));
         }

@@ -2,6 +2,9 @@
 //! follow the paper's method, and what its result says.
 
 mod databases;
+mod pairs;
+
+pub use pairs::{pairs, take_pair};
 
 use std::collections::BTreeSet;
 
@@ -11,6 +14,7 @@ use fathom_experiments::reproduce::{Point, ReproduceOptions, Role, Row, points};
 use fathom_io::job::Rw;
 use fathom_stats::Estimate;
 use fathom_system::array::Shape;
+use fathom_system::guest::Accelerator;
 use fathom_telemetry::Bytes;
 
 use crate::kv::KvResult;
@@ -49,13 +53,6 @@ pub fn of(paper: &str) -> &'static [&'static str] {
 /// Labs whose values are still missing in `rows`, each with its own defaults where the options say nothing.
 pub fn missing(options: &ReproduceOptions, rows: &[Row], simulated: bool) -> Vec<Lab> {
     let wanted = |ids: &[String]| rows.iter().any(|r| r.ours.is_none() && ids.contains(&r.id));
-    let words = |w: &[&str]| w.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
-    let time = format!("{}ns", options.time.0);
-    let repeats = options.repeats().to_string();
-    let size = |part: u64| match options.size {
-        Some(s) => vec!["--size".to_owned(), (s.0 / part).to_string()],
-        None => Vec::new(),
-    };
     let mut labs = Vec::new();
     match options.paper.as_str() {
         "han2021" => {
@@ -64,9 +61,8 @@ pub fn missing(options: &ReproduceOptions, rows: &[Row], simulated: bool) -> Vec
                 let mut arguments =
                     words(&["--members", "2,3,4,6,8", "--rw", "randread,randwrite"]);
                 arguments.extend(words(&["--small", "0", "--no-degraded", "--no-rebuild"]));
-                arguments.extend(words(&["--time", &time, "--repeats", &repeats]));
                 // The data set lies on all members.
-                arguments.extend(size(8));
+                arguments.extend(common(options, 8));
                 labs.push(Lab {
                     command: "raid",
                     arguments,
@@ -79,8 +75,7 @@ pub fn missing(options: &ReproduceOptions, rows: &[Row], simulated: bool) -> Vec
         "zhang2018" => {
             if wanted(&words(MACHINES)) {
                 let mut arguments = words(&["--vms", "1,2,4,6", "--no-floor", "--no-layers"]);
-                arguments.extend(words(&["--time", &time, "--repeats", &repeats]));
-                arguments.extend(size(1));
+                arguments.extend(common(options, 1));
                 labs.push(Lab {
                     command: "vm",
                     arguments,
@@ -89,22 +84,24 @@ pub fn missing(options: &ReproduceOptions, rows: &[Row], simulated: bool) -> Vec
             let ids: Vec<String> = CODECS.iter().map(|c| c.0.to_owned()).collect();
             if wanted(&ids) {
                 let mut arguments = words(&["--no-writes"]);
-                arguments.extend(size(1));
+                arguments.extend(size(options, 1));
                 labs.push(Lab {
                     command: "compress",
                     arguments,
                 });
             }
             if !simulated {
-                labs.extend(databases::mysql(&wanted, options));
+                // On an emulated processor they take hours for what is no figure: only who asks for them gets them.
+                let machines = options.figure.is_some() || !Accelerator::probe().is_emulated();
+                labs.extend(databases::mysql(&wanted, options, machines));
             }
         }
         // On a model the tree has a GiB at most, which is no stand-in for a tree of 80 GiB.
         "oneill2018" if !simulated && wanted(&words(&["O017", "O020"])) => {
             // 16 GB of memory hold 18 % of 5.4e9 records of 16 bytes.
             let mut arguments = words(&["--workload", "insert,update", "--threads", "32"]);
-            arguments.extend(words(&["--cache", "18", "--time", &time]));
-            arguments.extend(size(1));
+            arguments.extend(words(&["--cache", "18", "--time", &time(options)]));
+            arguments.extend(size(options, 1));
             labs.push(Lab {
                 command: "kv",
                 arguments,
@@ -113,6 +110,28 @@ pub fn missing(options: &ReproduceOptions, rows: &[Row], simulated: bool) -> Vec
         _ => {}
     }
     labs
+}
+
+fn words(w: &[&str]) -> Vec<String> {
+    w.iter().map(|w| (*w).to_owned()).collect()
+}
+
+fn time(options: &ReproduceOptions) -> String {
+    format!("{}ns", options.time.0)
+}
+
+/// Bytes of one of so many parts of the data set, where its size was given.
+fn size(options: &ReproduceOptions, parts: u64) -> Vec<String> {
+    let given = options.size.map(|s| (s.0 / parts).to_string());
+    given.map_or(Vec::new(), |s| words(&["--size", &s]))
+}
+
+/// Time, repeats and size.
+fn common(options: &ReproduceOptions, parts: u64) -> Vec<String> {
+    let repeats = options.repeats().to_string();
+    let mut all = words(&["--time", &time(options), "--repeats", &repeats]);
+    all.extend(size(options, parts));
+    all
 }
 
 /// Chunks and requests of Han et al.
@@ -165,25 +184,41 @@ impl Found {
 /// A number and the jobs of its run that it was made of.
 pub(crate) type Value = (f64, Vec<usize>);
 
-/// Puts what a lab's run found beside the published values that have no counterpart yet; how many it filled.
+/// Puts what a lab's run found, in a machine or outside, beside the published values that have no counterpart yet; how many it
+/// filled.
 ///
 /// `whence` is said at each of them: the run that keeps jobs and intervals.
-pub fn take(paper: &str, evidence: &Evidence<'_>, whence: &str, rows: &mut [Row]) -> usize {
-    let role = match evidence.run().simulated {
-        true => Role::Prediction,
-        false => Role::Measured,
-    };
+pub fn take(
+    paper: &str,
+    evidence: &Evidence<'_>,
+    inside: bool,
+    whence: &str,
+    rows: &mut [Row],
+) -> usize {
     let mut taken = 0;
-    for found in found(paper, evidence) {
+    for found in found(paper, evidence, inside) {
         let flags = flags(evidence, &found.jobs);
-        let parts = [found.note.as_str(), &flags, whence];
+        taken += put(&[found], &flags, whence, rows);
+    }
+    if evidence.run().simulated {
+        let predicted = rows.iter_mut().filter(|r| r.note.ends_with(whence));
+        predicted.for_each(|r| r.role = Role::Prediction);
+    }
+    taken
+}
+
+/// Puts values that were measured into the rows that are open; how many.
+fn put(all: &[Found], flags: &str, whence: &str, rows: &mut [Row]) -> usize {
+    let mut taken = 0;
+    for found in all {
+        let parts = [found.note.as_str(), flags, whence];
         let note: Vec<&str> = parts.into_iter().filter(|n| !n.is_empty()).collect();
         let open = |r: &&mut Row| r.ours.is_none() && found.ids.contains(&r.id);
         for row in rows.iter_mut().filter(open) {
             let ours = found.value / scale(&row.unit);
             row.ours = Some(ours);
             row.error_percent = row.published.map(|p| (ours / p - 1.0) * 100.0);
-            row.role = role;
+            row.role = Role::Measured;
             row.note = note.join("; ");
             taken += 1;
         }
@@ -211,8 +246,8 @@ pub fn excuse(paper: &str, lab: &str, why: &str, rows: &mut [Row]) {
             let points = points().into_iter().map(|p| p.id);
             points.chain(databases::of_arrays()).collect()
         }
-        ("zhang2018", "db-mysql") => databases::of_mysql(),
-        ("zhang2018", "vm") => MACHINES.iter().map(|m| (*m).to_owned()).collect(),
+        ("zhang2018", "db-mysql") => databases::of_mysql(false),
+        ("zhang2018", "vm") => [words(MACHINES), databases::of_mysql(true)].concat(),
         ("zhang2018", _) => CODECS.iter().map(|c| c.0.to_owned()).collect(),
         _ => vec!["O017".into(), "O020".into()],
     };
@@ -237,13 +272,13 @@ fn scale(unit: &str) -> f64 {
     }
 }
 
-fn found(paper: &str, evidence: &Evidence<'_>) -> Vec<Found> {
+fn found(paper: &str, evidence: &Evidence<'_>, inside: bool) -> Vec<Found> {
     match paper {
         "han2021" => [arrays(evidence), databases::arrays(evidence)].concat(),
         "zhang2018" => [
             machines(evidence),
             codecs(evidence),
-            databases::innodb(evidence),
+            databases::innodb(evidence, inside),
         ]
         .concat(),
         "oneill2018" => store(evidence),

@@ -42,6 +42,14 @@ pub struct SidesResult {
     sides: Sides,
 }
 
+impl SidesResult {
+    /// The first run in a machine.
+    pub fn first_inside(&self) -> Option<&str> {
+        let mut inside = self.sides.turns.iter().filter(|t| t.inside);
+        inside.next().map(|t| t.run.as_str())
+    }
+}
+
 impl Sides {
     /// A run on the host or, where `inside`, in a machine.
     pub fn add(&mut self, inside: bool, run: Run, dir: &Path) {

@@ -1,6 +1,6 @@
 //! `fathom reproduce PAPER`: published figures beside the models', or beside what a target that is there gives.
 
-use fathom_bench::{Notebook, RunMeta};
+use fathom_bench::{Bench, Notebook, RunMeta};
 use fathom_experiments::reproduce::present::{ROLES, errors};
 use fathom_experiments::reproduce::{
     self, Models, PAPERS, ReproduceError, ReproduceOptions, Reproduction, Row, method, real,
@@ -23,9 +23,15 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
     if args.dry_run {
         return foresee(args, title);
     }
-    let (book, reproduction, code) = match &args.on {
-        None => on_models(args, title)?,
-        Some(target) => on_target(args, target)?,
+    let (book, reproduction, code) = match args.on.as_slice() {
+        [] => on_models(args, title)?,
+        [first] => on_target(args, (first, None))?,
+        [first, second] => on_target(args, (first, Some(second)))?,
+        [_, _, third, ..] => {
+            return Err(refused(anyhow::anyhow!(
+                "--on {third}: a third target has nothing to stand for: expected the paper's own device and one that it is held against"
+            )));
+        }
     };
     let mut extra = serde_json::Map::new();
     extra.insert("paper".into(), args.options.paper.as_str().into());
@@ -45,14 +51,14 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Outcome {
 
 /// What it would take. What labs add says `fathom raid`, `vm`, `kv` or `db` with `--dry-run`.
 fn foresee(args: &ReproduceArgs, title: &str) -> Outcome {
-    let Some(target) = &args.on else {
+    let Some(target) = args.on.first() else {
         let (cost, model) = reproduce::run_cost(&args.options.paper);
         return Foreseen::of(title, &cost, model).dry_run(args.out.json);
     };
     let (mut options, wanted) = asked(args, target)?;
     let (limits, fills) = foresee_jobs(target, &wanted, None)?;
     options.size = Some(options.data_set().min(Bytes(limits.size)));
-    let cost = real::run_cost(&options, fills).map_err(failure)?;
+    let cost = real::run_cost(&options, args.on.len() > 1, fills).map_err(failure)?;
     Foreseen::of(title, &cost, target).dry_run(args.out.json)
 }
 
@@ -70,7 +76,7 @@ fn asked(args: &ReproduceArgs, name: &str) -> Result<(ReproduceOptions, Wanted),
         direct: true,
         buffered: options.paper == "han2021",
         size: options.size,
-        destroy: args.destroy.clone(),
+        destroy: reproduce_labs::own(args, name).cloned(),
         create: super::open::may_create(),
         ..Wanted::default()
     };
@@ -151,17 +157,36 @@ fn on_models(args: &ReproduceArgs, title: &str) -> Result<Made, Failure> {
     Ok((book, r, Some(code)))
 }
 
-fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
+fn on_target(
+    args: &ReproduceArgs,
+    (first, second): (&str, Option<&String>),
+) -> Result<Made, Failure> {
     let control = signals::control().map_err(refused)?;
-    let (options, wanted) = asked(args, name)?;
-    let mut bench = open_bench(name, &wanted, control.clone())?;
+    let (options, wanted) = asked(args, first)?;
+    let mut bench = open_bench(first, &wanted, control.clone())?;
+    let other = second.map(|name| Ok::<_, Failure>((name, asked(args, name)?.1)));
+    let other = other.transpose()?;
+    let other = other.map(|(name, wanted)| open_bench(name, &wanted, control.clone()));
+    let mut other = other.transpose()?;
     let about = bench.describe();
     let environment = capsule(about.path.as_deref().map(std::path::Path::new));
     let meta = meta_of(args, environment);
     let mut book = notebook(&args.out, meta, &*bench, 0)?;
-    let measured = real::measure(&options, &mut *bench, &mut book);
-    let simulated = bench.simulated();
-    bench.close().map_err(failed)?;
+    if let Some(other) = &other {
+        let target = &mut book.run_mut().target;
+        let beside = other.describe();
+        target.name = format!("{} and {}", target.name, beside.name);
+        target.description = format!("{}, beside {}", target.description, beside.description);
+    }
+    let beside: Option<&mut dyn Bench> = match &mut other {
+        Some(other) => Some(&mut **other),
+        None => None,
+    };
+    let measured = real::measure(&options, &mut *bench, beside, &mut book);
+    let simulated = bench.simulated() || other.as_ref().is_some_and(|o| o.simulated());
+    for bench in [Some(bench), other].into_iter().flatten() {
+        bench.close().map_err(failed)?;
+    }
     let mut r = match measured {
         Ok(r) => r,
         Err(e) => {
@@ -169,7 +194,7 @@ fn on_target(args: &ReproduceArgs, name: &str) -> Result<Made, Failure> {
             return Err(failure(e));
         }
     };
-    if let Err(e) = with_labs(args, (name, simulated), &options, &control, &mut r) {
+    if let Err(e) = with_labs(args, simulated, &options, &control, &mut r) {
         book.discard();
         return Err(e);
     }
@@ -201,13 +226,16 @@ fn beside_models(paper: &str, rows: &mut [Row]) {
 /// Values of labs; the figure that was asked for needs one at least, from wherever.
 fn with_labs(
     args: &ReproduceArgs,
-    target: (&str, bool),
+    simulated: bool,
     options: &ReproduceOptions,
     control: &Control,
     r: &mut Reproduction,
 ) -> Result<(), Failure> {
     reproduce_labs::with(args, &mut r.rows)?;
-    reproduce_labs::run(args, target, options, control, r);
+    reproduce_labs::run(args, simulated, options, control, r);
+    if args.on.len() > 1 && !simulated {
+        reproduce_labs::on_both(args, options, control, r);
+    }
     match &args.options.figure {
         Some(figure) if r.rows.iter().all(|r| r.ours.is_none()) && !control.interrupted() => {
             let why = r.rows.iter().find(|r| r.note.starts_with("fathom "));

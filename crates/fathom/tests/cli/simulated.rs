@@ -230,7 +230,7 @@ fn the_papers_experiments_run_on_a_target_that_is_there() {
     // Labs have runs of their own: see below.
     for (paper, rows_least, jobs) in [
         ("zhang2018", 20, 4 + 2 + 2 + 9),
-        ("han2021", 24, 8 * 2),
+        ("han2021", 28, (8 + 2) * 2),
         ("oneill2018", 2, 1),
         ("shrout2017", 2, 4),
     ] {
@@ -275,6 +275,55 @@ fn the_papers_experiments_run_on_a_target_that_is_there() {
     ]);
     refused.expect(2);
     assert!(place.names().is_empty() && names(&place.runs()).is_empty());
+}
+
+#[test]
+fn two_targets_show_what_a_paper_says_of_two_devices() {
+    let _turn = beside_others();
+    let place = Place::new();
+    let short = "--size 2g --time 300ms --no-labs --json";
+    let run = |paper: &str, on: [&str; 2], more: &str| {
+        let line = format!("reproduce {paper} --on {} --on {} {more}", on[0], on[1]);
+        let words: Vec<&str> = line.split(' ').collect();
+        place.fathom(&words).json()
+    };
+    let row = |run: &Value, id: &str| {
+        let rows = run["rows"].as_array().unwrap();
+        rows.iter().find(|r| r["id"] == id).unwrap().clone()
+    };
+    // The models of the papers' devices in their places: what the papers say of both holds.
+    let zhang = run("zhang2018", ["sim:optane-900p", "sim:intel-s3510"], short);
+    for id in ["Z006", "Z045", "Z055", "Z058", "D001", "Z086", "Z013"] {
+        let row = row(&zhang, id);
+        let error = row["error_percent"].as_f64().unwrap();
+        assert!(error.abs() < 10.0, "{row}");
+    }
+    let nand = "sim:samsung-960pro,fill=90,state=steady";
+    let shrout = run("shrout2017", ["sim:optane-900p", nand], short);
+    let lead = row(&shrout, "S014")["ours"].as_f64().unwrap();
+    assert!((4.5..8.0).contains(&lead), "{lead}");
+    // Exchanged they say the opposite.
+    let other = run("zhang2018", ["sim:intel-s3510", "sim:optane-900p"], short);
+    assert!(row(&other, "Z055")["ours"].as_f64().unwrap() < 1.0);
+    // What is there runs labs on both.
+    let dirs = ["a", "b"].map(|dir| place.base().join(dir));
+    dirs.iter().for_each(|d| std::fs::create_dir(d).unwrap());
+    let both = [dirs[0].to_str().unwrap(), dirs[1].to_str().unwrap()];
+    let real = "--figure Real-world --size 8m --time 60ms --json";
+    let copied = row(&run("shrout2017", both, real), "S009");
+    assert!(copied["ours"].is_number(), "{copied}");
+    assert!(copied["note"].as_str().unwrap().contains("interval"));
+    let third = [
+        "reproduce",
+        "han2021",
+        "--on",
+        "a",
+        "--on",
+        "b",
+        "--on",
+        "c",
+    ];
+    assert!(place.fathom(&third).refusal().contains("third target"));
 }
 
 #[test]

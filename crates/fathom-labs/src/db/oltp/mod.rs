@@ -18,6 +18,7 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_io::JobError;
+use fathom_stats::Estimate;
 use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -153,6 +154,20 @@ impl OltpResult {
         mix: Mix,
     ) -> Option<((f64, Vec<usize>), String)> {
         results::best_page(self, evidence, mix)
+    }
+
+    /// The rate of some transactions with so many threads, 1/s.
+    pub(crate) fn by_threads(
+        &self,
+        evidence: &Evidence<'_>,
+        mix: Mix,
+        threads: u32,
+    ) -> Option<Estimate> {
+        let asked = |l: &&Line| {
+            let c = &l.setting;
+            c.experiment == Experiment::Threads && c.mix == mix && c.threads == threads
+        };
+        self.lines.iter().find(asked)?.rate(evidence)
     }
 
     /// The rate with the pool nearest to half of the table over that with the smallest, where the pools reach from less
