@@ -9,6 +9,7 @@ use crate::SystemError;
 use crate::array::members::permitted;
 use crate::erase;
 use crate::filesystem::{FileSystem, Mount};
+use crate::programs;
 
 /// A mounted file system. Dropping it unmounts it, and erases what says that it was there.
 #[derive(Debug)]
@@ -30,6 +31,12 @@ impl OnDevice {
         device: &Path,
         destroy: &[String],
     ) -> Result<Self, SystemError> {
+        if !programs::is_root() {
+            return Err(SystemError::Missing {
+                what: "file systems are mounted by root alone".into(),
+                remedy: "run it with sudo".into(),
+            });
+        }
         fs.available()?;
         let (permit, _) = permitted(device, destroy)?;
         if permit.size_bytes() < fs.least.0 {

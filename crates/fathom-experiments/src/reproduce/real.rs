@@ -10,7 +10,7 @@ use super::engine::Engine;
 use super::load::{Load, Loads, Measured, Models, Seen, way};
 use super::options::{ReproduceOptions, method};
 use super::published::{self, On};
-use super::{ReproduceError, Reproduction, Role, table};
+use super::{ReproduceError, Reproduction, Role, Row, table};
 
 /// The targets that are there: one, or a second one beside it.
 struct Site<'a, 'b> {
@@ -113,8 +113,12 @@ pub fn measure<'a>(
     match done {
         Ok(()) => {
             curves = super::curves::of(paper, &mut engine, &rows)?;
-            let others = published::others(paper, &rows, on).into_iter();
-            rows.extend(others.filter(|r| options.wants(&r.id, &r.place)));
+            let mut others = published::others(paper, &rows, on);
+            others.retain(|r| options.wants(&r.id, &r.place));
+            if matches!(on, On::Target) {
+                refer(paper, &mut others);
+            }
+            rows.extend(others);
             if let Some(figure) = options.figure.clone().filter(|_| rows.is_empty()) {
                 return Err(ReproduceError::Figure(figure));
             }
@@ -146,6 +150,18 @@ fn on(two: bool) -> On {
     match two {
         true => On::Two,
         false => On::Target,
+    }
+}
+
+/// Values that a lab on both targets gives (reproduce/pairs.rs of the labs).
+const OF_LABS: [&str; 5] = ["Z114", "Z115", "H178", "H179", "S009"];
+
+/// Says of values that two targets would show how.
+fn refer(paper: &str, rows: &mut [Row]) {
+    let two = table::lines(paper, On::Two);
+    let shown = |id: &str| OF_LABS.contains(&id) || two.iter().any(|l| l.id == id);
+    for row in rows.iter_mut().filter(|r| shown(&r.id)) {
+        row.note = "a relation of two devices: name both, --on A --on B".into();
     }
 }
 

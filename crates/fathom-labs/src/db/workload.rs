@@ -9,6 +9,11 @@ pub(crate) trait Workload: Sync {
     /// Kinds of transactions that are recorded each for itself: a name, and whether it reads or writes.
     fn kinds(&self) -> Vec<(String, Op)>;
 
+    /// Whether a try that follows another is of the same kind ([`Transactions::undone`]).
+    fn keeps_kind(&self) -> bool {
+        false
+    }
+
     /// Makes and fills the tables; ends early where `stop` says so.
     ///
     /// # Errors
@@ -45,6 +50,11 @@ pub(crate) trait Transactions: Send {
     /// # Errors
     /// What the database says.
     fn transaction(&mut self) -> Result<usize>;
+
+    /// The kind of what was undone, where the next try is of the same.
+    fn undone(&self) -> Option<usize> {
+        None
+    }
 
     /// What was undone is not tried again: the next one is another.
     fn give_up(&mut self) {}

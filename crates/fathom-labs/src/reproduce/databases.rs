@@ -35,6 +35,8 @@ const TPCC: [(&str, u32); 5] = [
 ];
 /// Bytes of a row of sysbench's table, as InnoDB stores it.
 const ROW: u64 = 245;
+/// Bytes of a member, at least: a warehouse with its log has room on two of four.
+const MEMBER_MIN: u64 = 640 << 20;
 /// Members of an array. The paper does not say how many there were.
 const MEMBERS: u64 = 4;
 
@@ -127,6 +129,7 @@ pub(super) fn on_arrays(
 ) -> Vec<Lab> {
     // The data set lies on all members; a mirror of four holds two.
     let member = options.size.map_or(256_000_000_000, |s| s.0) / 8;
+    let member = member.max(MEMBER_MIN);
     let common = common(options).join(" ");
     // As in the paper, where this kernel has md; an emulated guest's would be no figure.
     let md = Local::named("md").is_some_and(|md| md.available().is_ok());

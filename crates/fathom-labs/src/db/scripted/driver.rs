@@ -66,39 +66,65 @@ impl Tries {
     }
 }
 
-/// The same while clients count.
-#[derive(Default)]
-struct Undone([AtomicU64; 4]);
+/// The same of all transactions, and of those kinds of which it is known.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct AllTries {
+    #[serde(flatten)]
+    pub(super) all: Tries,
+    /// By kind; `None` where the next try is of another one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) of_kinds: Vec<Option<Tries>>,
+}
+
+/// The same while clients count: of all, and of each kind.
+struct Undone(Vec<[AtomicU64; 4]>);
 
 impl Undone {
-    fn count(&self, what: usize) {
-        self.0[what].fetch_add(1, Ordering::Relaxed);
+    fn of(kinds: usize) -> Self {
+        Self((0..=kinds).map(|_| Default::default()).collect())
     }
 
-    /// It is tried once more.
-    fn again(&self, first: bool) {
-        self.count(0);
-        if first {
-            self.count(1);
+    fn count(&self, kind: Option<usize>, what: usize) {
+        for at in std::iter::once(0).chain(kind.map(|k| k + 1)) {
+            self.0[at][what].fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn failed(&self, e: &SqlError) {
-        self.count(if e.is_deadlock() { 2 } else { 3 });
+    /// It is tried once more.
+    fn again(&self, kind: Option<usize>, first: bool) {
+        self.count(kind, 0);
+        if first {
+            self.count(kind, 1);
+        }
     }
 
-    fn read(&self) -> [u64; 4] {
-        std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed))
+    fn failed(&self, kind: Option<usize>, e: &SqlError) {
+        self.count(kind, if e.is_deadlock() { 2 } else { 3 });
     }
 
-    fn since(&self, then: [u64; 4]) -> Tries {
+    fn read(&self) -> Vec<[u64; 4]> {
+        let one =
+            |counts: &[AtomicU64; 4]| std::array::from_fn(|i| counts[i].load(Ordering::Relaxed));
+        self.0.iter().map(one).collect()
+    }
+
+    /// `known` says of which kinds.
+    fn since(&self, then: &[[u64; 4]], known: &[bool]) -> AllTries {
         let now = self.read();
-        let [again, retried, deadlocks, conflicts] = std::array::from_fn(|i| now[i] - then[i]);
-        Tries {
-            again,
-            retried: Some(retried),
-            deadlocks,
-            conflicts,
+        let of = |at: usize| {
+            let [again, retried, deadlocks, conflicts] =
+                std::array::from_fn(|i| now[at][i] - then[at][i]);
+            Tries {
+                again,
+                retried: Some(retried),
+                deadlocks,
+                conflicts,
+            }
+        };
+        let kinds = known.iter().enumerate();
+        AllTries {
+            all: of(0),
+            of_kinds: kinds.map(|(k, known)| known.then(|| of(k + 1))).collect(),
         }
     }
 }
@@ -116,13 +142,13 @@ pub(super) fn run(
     begin: &mut dyn FnMut(Total<'_>),
     end: &mut dyn FnMut(Total<'_>),
     tick: &mut dyn FnMut(f64),
-) -> Result<(Vec<loads::Load>, Tries)> {
-    let undone = Undone::default();
+) -> Result<(Vec<loads::Load>, AllTries)> {
     let kinds: Vec<Op> = all
         .iter()
         .flat_map(|w| w.workload.kinds())
         .map(|k| k.1)
         .collect();
+    let undone = Undone::of(kinds.len());
     let dialect = database.dialect();
     // A connection of each client for each load: what one prepares, another does not know.
     let mut sessions = (0..how.clients)
@@ -164,14 +190,18 @@ pub(super) fn run(
         kinds: &ops,
         stop,
     };
-    let mut before = [0; 4];
+    let mut before = undone.read();
     let mut counting = |total: Total<'_>| {
         before = undone.read();
         begin(total);
     };
     let woken = || all.iter().for_each(|w| w.workload.end());
     let loads = clients::run(&plan, clients.collect(), &mut counting, end, &woken, tick)?;
-    Ok((loads, undone.since(before)))
+    let known = all.iter().flat_map(|w| {
+        let kinds = w.workload.kinds().len();
+        std::iter::repeat_n(w.workload.keeps_kind(), kinds)
+    });
+    Ok((loads, undone.since(&before, &known.collect::<Vec<_>>())))
 }
 
 /// The seed of a client: no two of a run have one.
@@ -202,12 +232,13 @@ fn client(
                     if !seat.going() {
                         return Ok(());
                     }
+                    let kind = parts[chosen].undone().map(|k| all[chosen].first + k);
                     if tries == max_tries {
-                        undone.failed(&e);
+                        undone.failed(kind, &e);
                         parts[chosen].give_up();
                         break seat.gave_up();
                     }
-                    undone.again(tries == 1);
+                    undone.again(kind, tries == 1);
                 }
                 Err(e) => return Err(e),
             }

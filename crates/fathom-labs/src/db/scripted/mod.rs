@@ -23,7 +23,7 @@ use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use driver::{How, Tries, Weighted};
+use driver::{AllTries, How, Weighted};
 pub use options::{BUILT_IN, Load, SqlOptions};
 use tables::SCALE_BYTES;
 
@@ -114,7 +114,7 @@ struct Counted {
     kinds: Vec<Option<usize>>,
     /// What became of transactions that the database undid.
     #[serde(flatten)]
-    tries: Tries,
+    tries: AllTries,
     /// Transactions per second that came in an open loop.
     offered: Option<f64>,
     /// Of the server itself.
@@ -461,7 +461,7 @@ impl Lab<'_> {
         database: &Database,
         (label, repeat): (&str, u32),
         how: &How,
-        (loads, tries): (Vec<loads::Load>, Tries),
+        (loads, tries): (Vec<loads::Load>, AllTries),
         counts: Counts<Option<DeviceDelta>>,
         pgbench: Option<pgbench::Theirs>,
     ) -> Repeat {

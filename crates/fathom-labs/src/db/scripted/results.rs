@@ -30,6 +30,14 @@ struct Shows<'a> {
     evidence: &'a Evidence<'a>,
 }
 
+/// Transactions of a database, or a kind of them, that were done, and what became of those that it undid.
+struct Undone<'a> {
+    database: &'a str,
+    kind: &'a str,
+    tries: Tries,
+    done: u64,
+}
+
 /// A kind of transactions on a database.
 struct Kind<'a> {
     database: &'a str,
@@ -68,8 +76,26 @@ impl<'a> Shows<'a> {
             ..Tries::default()
         };
         repeats.fold((none, 0), |(tries, done), r| {
-            (tries.with(r.beside.tries), done + r.operations)
+            (tries.with(r.beside.tries.all), done + r.operations)
         })
+    }
+
+    /// The same of each kind of which it is known; nothing of the only one.
+    fn tries_of_kinds(&self) -> Vec<Undone<'_>> {
+        let kinds = self.kinds();
+        let of = |(k, kind): (usize, &Kind<'_>)| {
+            let of = |r: &Repeat| r.beside.tries.of_kinds.get(k).copied().flatten();
+            let tries: Option<Vec<Tries>> = self.line.repeats.iter().map(of).collect();
+            Some(Undone {
+                database: self.name(),
+                kind: self.kinds[k].as_str(),
+                tries: tries?.into_iter().reduce(Tries::with)?,
+                done: kind.latency.count(),
+            })
+        };
+        let several = kinds.len() > 1;
+        let all = kinds.iter().enumerate().filter(|_| several);
+        all.filter_map(of).collect()
     }
 
     fn rate(&self) -> Option<Estimate> {
@@ -310,35 +336,39 @@ fn place(all: &[Shows<'_>]) -> &'static str {
 
 /// Counted as pgbench does: failed and retried are shares of all that were begun, done or not.
 fn tries(all: &[Shows<'_>]) -> Table {
-    let share = |s: &Shows<'_>, of: fn(&Tries) -> Option<u64>| {
-        let (tries, done) = s.tries();
-        let begun = (done + tries.failed()) as f64;
-        number(
-            of(&tries)
-                .filter(|_| begun > 0.0)
-                .map(|n| n as f64 / begun * 100.0),
-        )
+    let of = |s| {
+        let (tries, done) = Shows::tries(s);
+        let whole = Undone {
+            database: s.name(),
+            kind: "all",
+            tries,
+            done,
+        };
+        std::iter::once(whole).chain(s.tries_of_kinds())
     };
-    let count =
-        |s: &Shows<'_>, of: fn(&Tries) -> Option<u64>| number(of(&s.tries().0).map(|n| n as f64));
+    let rows: Vec<Undone<'_>> = all.iter().flat_map(of).collect();
+    let share = |u: &Undone<'_>, of: Option<u64>| {
+        let begun = (u.done + u.tries.failed()) as f64;
+        number(of.filter(|_| begun > 0.0).map(|n| n as f64 / begun * 100.0))
+    };
+    let count = |n: Option<u64>| number(n.map(|n| n as f64));
     table(
         "sql-tries",
         "Transactions that the database undid, all repeats together",
-        all,
+        &rows,
         &[
-            ("database", "", &|s| text(s.name())),
-            ("processed", "", &|s| number(Some(s.tries().1 as f64))),
-            ("failed", "", &|s| count(s, |t| Some(t.failed()))),
-            ("failed, of all", "%", &|s| share(s, |t| Some(t.failed()))),
-            ("serialization failures", "", &|s| {
-                count(s, |t| Some(t.conflicts))
+            ("database", "", &|u| text(u.database)),
+            ("transactions", "", &|u| text(u.kind)),
+            ("processed", "", &|u| count(Some(u.done))),
+            ("failed", "", &|u| count(Some(u.tries.failed()))),
+            ("failed, of all", "%", &|u| share(u, Some(u.tries.failed()))),
+            ("serialization failures", "", &|u| {
+                count(Some(u.tries.conflicts))
             }),
-            ("deadlock failures", "", &|s| {
-                count(s, |t| Some(t.deadlocks))
-            }),
-            ("retried", "", &|s| count(s, |t| t.retried)),
-            ("retried, of all", "%", &|s| share(s, |t| t.retried)),
-            ("retries", "", &|s| count(s, |t| Some(t.again))),
+            ("deadlock failures", "", &|u| count(Some(u.tries.deadlocks))),
+            ("retried", "", &|u| count(u.tries.retried)),
+            ("retried, of all", "%", &|u| share(u, u.tries.retried)),
+            ("retries", "", &|u| count(Some(u.tries.again))),
         ],
     )
 }

@@ -190,7 +190,8 @@ fn a_transaction_that_is_given_up_is_followed_by_another() {
 
 /// Clients on a database for a while: what became of transactions that it undid.
 fn undone(database: &Database, script: &str, max_tries: u32) -> (u64, Tries) {
-    let workload = scripts(&[("a", script, 1)], Mode::Simple);
+    // One that nothing undoes is beside it.
+    let workload = scripts(&[("a", script, 1), ("b", "SELECT 1;\n", 1)], Mode::Simple);
     let all = [Weighted {
         workload: Box::new(workload),
         weight: 1,
@@ -215,7 +216,12 @@ fn undone(database: &Database, script: &str, max_tries: u32) -> (u64, Tries) {
         &mut |_| (),
     );
     let (loads, tries) = done.unwrap();
-    (loads[0].operations(), tries)
+    let [Some(own), Some(other)] = tries.of_kinds[..] else {
+        panic!("{tries:?}");
+    };
+    assert_eq!(own, tries.all);
+    assert_eq!((other.again, other.failed()), (0, 0));
+    (loads[0].operations(), own)
 }
 
 #[test]

@@ -169,6 +169,10 @@ impl Workload for Scripts {
         self.all.iter().map(kind).collect()
     }
 
+    fn keeps_kind(&self) -> bool {
+        true
+    }
+
     fn fill(
         &self,
         session: &mut dyn Session,
@@ -262,6 +266,10 @@ impl Transactions for Runner<'_> {
             self.again = Some(chosen);
         }
         done.map(|()| chosen)
+    }
+
+    fn undone(&self) -> Option<usize> {
+        self.again
     }
 
     fn give_up(&mut self) {
