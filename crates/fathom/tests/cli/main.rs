@@ -39,6 +39,7 @@ mod presented;
 mod query;
 mod recipes;
 mod replay;
+mod reproduced;
 mod run;
 mod runs;
 mod safety;
