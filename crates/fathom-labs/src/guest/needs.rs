@@ -46,11 +46,18 @@ impl Needs {
         Ok(Self { tools, file_system })
     }
 
+    /// Memory that a machine should have, where nobody chose it; none where only fathom runs in it.
+    pub(crate) fn memory(&self) -> Bytes {
+        match self.tools == Tools::default() {
+            true => Bytes(0),
+            false => MEMORY,
+        }
+    }
+
     /// Puts it into a machine that is to be booted.
     pub(crate) fn give(&self, machine: &mut Machine) {
         machine.tools = std::mem::take(&mut machine.tools).and(self.tools.clone());
         let module = self.file_system.map(|fs| fs.name.to_owned());
         machine.modules.extend(module);
-        machine.memory = machine.memory.max(MEMORY);
     }
 }

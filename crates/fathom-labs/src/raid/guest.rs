@@ -69,6 +69,7 @@ pub fn boot(
     }
     if let Some(needs) = lab {
         needs.give(&mut machine);
+        machine.memory = machine.memory.max(needs.memory());
     }
     Ok(supply.boot(&machine)?)
 }

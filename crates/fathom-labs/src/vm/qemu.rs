@@ -108,6 +108,9 @@ impl QemuMachines {
     ) -> Result<(RunDir, Run), LabError> {
         let mut machine = machine(setup, self.part(0, self.size))?;
         needs.give(&mut machine);
+        if setup.get("memory").is_none() {
+            machine.memory = machine.memory.max(needs.memory());
+        }
         let mut guest = self.supply.boot(&machine)?;
         schedule(&mut guest, setup)?;
         let mut words = lab(&format!("/dev/{}", device(setup)));

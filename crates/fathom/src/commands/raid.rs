@@ -52,15 +52,7 @@ pub(crate) fn raid(args: &RaidArgs) -> Outcome {
     };
     let cost = raid::run_cost(&plan, &options, model);
     let lab = args.lab.as_deref().map(raid_lab::Words::of).transpose()?;
-    if let Some(fs) = args.mkfs
-        && ["btrfs", "zfs"].contains(&args.backend.as_str())
-    {
-        return Err(refused(anyhow::anyhow!(
-            "--mkfs {}: an array of {} is a file system already: leave it out, or use --backend md or guest",
-            fs.name,
-            args.backend
-        )));
-    }
+    mkfs_fits(args, &args.backend)?;
     let named = format!("{} profile", profile.name);
     let said = Foreseen::of(
         &named,
@@ -188,6 +180,7 @@ fn made(what: &What, args: &RaidArgs, count: u32, control: Control) -> Result<Ma
         "auto" => choose(args)?,
         named => named,
     };
+    mkfs_fits(args, backend)?;
     journal_fits(what, args, backend)?;
     if backend.starts_with("guest") {
         let supply = supply(&args.guest)?;
@@ -234,6 +227,17 @@ fn local(backend: &str) -> Result<&'static Local, Failure> {
             "--backend {backend}: this machine has no arrays of that name"
         ))
     })
+}
+
+/// What is a file system already gets none.
+fn mkfs_fits(args: &RaidArgs, backend: &str) -> Result<(), Failure> {
+    match args.mkfs {
+        Some(fs) if ["btrfs", "zfs"].contains(&backend) => Err(refused(anyhow::anyhow!(
+            "--mkfs {}: an array of {backend} is a file system already: leave it out, or use --backend md or guest",
+            fs.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A journal is a file beside files, a device beside devices, and nothing that every backend has.

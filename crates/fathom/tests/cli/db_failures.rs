@@ -537,8 +537,8 @@ fn labs_run_on_arrays_of_the_other_lab() {
     for (bad, said) in [
         (&["--lab", "survey"][..], "expected db mysql"),
         (
-            &["--lab", "db tpcc", "--backend", "md"],
-            "expected --backend btrfs",
+            &["--lab", "db tpcc", "--backend", "btrfs", "--mkfs", "xfs"],
+            "a file system already",
         ),
     ] {
         let refused = place.fathom(&[&args[..], bad].concat()).refusal();
