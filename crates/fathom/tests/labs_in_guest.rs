@@ -1,5 +1,5 @@
-//! Labs on what the other labs make: a tree on an array of a guest's md, and in a machine beside its host; files and a server
-//! in a file system that is made there.
+//! Labs on what the other labs make: a tree on arrays of a guest's md, files in a file system on one, and a server in a machine
+//! beside its host.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,7 @@ fn table<'a>(run: &'a Value, id: &str) -> &'a Vec<Value> {
 }
 
 #[test]
-fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
+fn a_tree_is_measured_on_arrays_of_a_guest() {
     if common::supply().is_none() {
         return;
     }
@@ -67,18 +67,9 @@ fn a_tree_is_measured_on_arrays_of_a_guest_and_in_a_machine() {
         assert!(kept.join("run.json").exists(), "{}", kept.display());
     }
     assert_eq!(rows.len(), 2);
-    let vm = ["vm", ".", "--size", "128m"];
-    let Some(json) = run(dir.path(), &vm, LAB) else {
-        return;
-    };
-    let rows = table(&json, "vm-lab-table");
-    let ops = rows.iter().find(|r| r[1] == "1/s").unwrap();
-    for side in [2, 3, 4] {
-        assert!(ops[side]["value"].as_f64().unwrap() > 0.0, "{ops}");
-    }
-    // Machine, host, host, machine: each a run of its own, beside this one and those of the arrays.
+    // Beside this one those of the arrays.
     let runs = std::fs::read_dir(dir.path().join("fathom-runs")).unwrap();
-    assert_eq!(runs.count(), 1 + 2 + 1 + 4);
+    assert_eq!(runs.count(), 1 + 2);
     let left: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()
         .flatten()
@@ -128,6 +119,9 @@ fn servers_of_this_machine_are_measured_in_a_guest() {
     for side in [2, 3, 4] {
         assert!(rate[side]["value"].as_f64().unwrap() > 0.0, "{rate}");
     }
+    // Machine, host, host, machine: each a run of its own, beside this one.
+    let runs = std::fs::read_dir(dir.path().join("fathom-runs")).unwrap();
+    assert_eq!(runs.count(), 1 + 4);
     // Of an emulated processor nothing is said as if it were one.
     for finding in json["findings"].as_array().unwrap() {
         let text = finding["text"].as_str().unwrap();
