@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::erase::{LABEL, ZEROS, pieces};
+use crate::erase::{LABEL_WHOLE, ZEROS, pieces};
 
 /// What is to be undone, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,8 +139,8 @@ const SIGNS: [(i64, &[u8]); 8] = [
     (0, &0x6433_c509_u32.to_le_bytes()),
     // Labels of file systems, which are fathom's own (crate::filesystem): `s_volume_name` of ext4 (fs/ext4/ext4.h) and
     // `sb_fname` of XFS (xfs_format.h).
-    (1024 + 0x78, LABEL.as_bytes()),
-    (108, LABEL.as_bytes()),
+    (1024 + 0x78, LABEL_WHOLE),
+    (108, LABEL_WHOLE),
 ];
 
 /// Erases labels and superblocks of a device that nobody has claimed meanwhile; `false` where somebody still has it.

@@ -9,6 +9,8 @@ use crate::retry::{is_busy, patiently};
 
 /// What file systems that fathom makes are called: what a killed run left is known by it.
 pub const LABEL: &str = "fathom";
+/// The same with its end: names that only begin so are others'.
+pub(crate) const LABEL_WHOLE: &[u8] = b"fathom\0";
 
 /// Bytes of a piece that is erased at once.
 const PIECE: usize = 128 << 10;

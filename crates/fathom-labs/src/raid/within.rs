@@ -78,9 +78,9 @@ impl WithinResult {
         self.arrays.len()
     }
 
-    /// Who made the arrays, in a word: `btrfs`, `md`.
-    pub(crate) fn made_of(&self) -> &str {
-        self.about.split_whitespace().next().unwrap_or("arrays")
+    /// Of the arrays, for people.
+    pub(crate) fn about(&self) -> &str {
+        &self.about
     }
 
     /// A headline of the lab on each array: level, value, and what is to be said of it.

@@ -195,7 +195,7 @@ pub(super) fn arrays(evidence: &Evidence<'_>) -> Vec<Found> {
     let mut all = Vec::new();
     let mut put = |headline: &str, id: &dyn Fn(u32) -> Option<String>| {
         for (level, value, said) in result.by_level(headline) {
-            let note = format!("on {}; {said}", result.made_of());
+            let note = format!("on {}; {said}", result.about());
             let id = id(level);
             all.extend(id.map(|id| Found::new(&[&id], (value, Vec::new()), &note)));
         }

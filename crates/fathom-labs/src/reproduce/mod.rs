@@ -195,20 +195,20 @@ pub fn take(
     whence: &str,
     rows: &mut [Row],
 ) -> usize {
+    let role = match evidence.run().simulated {
+        true => Role::Prediction,
+        false => Role::Measured,
+    };
     let mut taken = 0;
     for found in found(paper, evidence, inside) {
         let flags = flags(evidence, &found.jobs);
-        taken += put(&[found], &flags, whence, rows);
-    }
-    if evidence.run().simulated {
-        let predicted = rows.iter_mut().filter(|r| r.note.ends_with(whence));
-        predicted.for_each(|r| r.role = Role::Prediction);
+        taken += put(&[found], role, &flags, whence, rows);
     }
     taken
 }
 
-/// Puts values that were measured into the rows that are open; how many.
-fn put(all: &[Found], flags: &str, whence: &str, rows: &mut [Row]) -> usize {
+/// Puts values into the rows that are open; how many.
+fn put(all: &[Found], role: Role, flags: &str, whence: &str, rows: &mut [Row]) -> usize {
     let mut taken = 0;
     for found in all {
         let parts = [found.note.as_str(), flags, whence];
@@ -218,7 +218,7 @@ fn put(all: &[Found], flags: &str, whence: &str, rows: &mut [Row]) -> usize {
             let ours = found.value / scale(&row.unit);
             row.ours = Some(ours);
             row.error_percent = row.published.map(|p| (ours / p - 1.0) * 100.0);
-            row.role = Role::Measured;
+            row.role = role;
             row.note = note.join("; ");
             taken += 1;
         }

@@ -1,7 +1,7 @@
 //! Values that two targets give together: ratios of what one lab finds on each.
 
 use fathom_bench::results::Evidence;
-use fathom_experiments::reproduce::{ReproduceOptions, Row};
+use fathom_experiments::reproduce::{ReproduceOptions, Role, Row};
 use fathom_io::job::Rw;
 use fathom_sim::raid::Level;
 use fathom_stats::Estimate;
@@ -68,7 +68,7 @@ pub fn take_pair(both: [&Evidence<'_>; 2], whence: &str, rows: &mut [Row]) -> us
         super::flags(evidence, &all)
     });
     let flags: Vec<String> = flags.into_iter().filter(|f| !f.is_empty()).collect();
-    put(&found, &flags.join("; "), whence, rows)
+    put(&found, Role::Measured, &flags.join("; "), whence, rows)
 }
 
 /// What the first target changes against the second, as a share of the second's, where both have a number.
