@@ -79,9 +79,10 @@ pub fn open_knee(points: &[Load]) -> Option<f64> {
     let c = fit(&scaled, degree)?;
     let value = |x: f64| c.iter().rev().fold(0.0, |sum, k| sum * x + k);
     let steps = 1000;
-    let top = (0..=steps)
+    let (_, top) = (0..=steps)
         .map(|i| 2.0 * f64::from(i) / f64::from(steps) - 1.0)
-        .max_by(|a, b| value(*a).total_cmp(&value(*b)))?;
+        .map(|x| (value(x), x))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(low + (top + 1.0) / 2.0 * (high - low))
 }
 

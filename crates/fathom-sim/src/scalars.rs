@@ -1,7 +1,7 @@
 //! Tests of the whole: jobs of the driver on simulated targets.
 
 use fathom_io::JobSpec;
-use fathom_io::driver::{PlannedJob, run_virtual};
+use fathom_io::driver::PlannedJob;
 use fathom_io::job::{BlockSizes, Limits, Rw};
 use fathom_telemetry::schema::{Direction, Job};
 use fathom_telemetry::{Bytes, Nanos};
@@ -33,9 +33,7 @@ fn spec(rw: Rw, bs: u64, threads: u32) -> JobSpec {
 fn run(sim: &mut Simulation, target: &SimTarget, spec: JobSpec) -> Job {
     let jobs = [job(target, spec)];
     sim.assign(&jobs);
-    run_virtual(&jobs, sim, sim.now(), "sim", None, &mut ())
-        .pop()
-        .unwrap()
+    sim.run(&jobs, None, &mut ()).pop().unwrap()
 }
 
 fn measure(name: &str, rw: Rw, bs: u64, threads: u32, direct: bool) -> Direction {
@@ -213,9 +211,7 @@ fn digest(name: &str, options: &[(&str, &str)]) -> u64 {
         let (windows, _) = crate::fast::run(&planned, &mut sim, Nanos::ZERO).unwrap();
         format!("{windows:?}")
     } else {
-        let mut job = run_virtual(&[planned], &mut sim, Nanos::ZERO, "sim", None, &mut ())
-            .pop()
-            .unwrap();
+        let mut job = sim.run(&[planned], None, &mut ()).pop().unwrap();
         // What the machine that simulates did meanwhile.
         (job.cpu_ns, job.cpu_user_ns) = (0, 0);
         // What only jobs on real targets, and on hosts, have came later than the digests.

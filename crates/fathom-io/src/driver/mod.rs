@@ -266,9 +266,9 @@ pub enum DriveError {
 
 /// Runs jobs at the same time in virtual time on `world`, from `origin`. The engine is named `engine` in
 /// the results.
-pub fn run_virtual<W: World>(
+pub fn run_virtual(
     jobs: &[PlannedJob],
-    world: &mut W,
+    world: &mut dyn World,
     origin: Nanos,
     engine: &str,
     log: Option<&dyn Fn(usize, u32) -> LogHandle>,

@@ -88,8 +88,8 @@ struct Seat<S> {
 }
 
 /// Runs workers to their end in virtual time from `origin`; returns sinks and outcomes in order.
-pub fn run<W: World, S: WindowSink>(
-    world: &mut W,
+pub fn run<S: WindowSink>(
+    world: &mut dyn World,
     workers: Vec<Worker<VirtualPort, S>>,
     origin: Nanos,
 ) -> Vec<(S, Outcome)> {
@@ -164,7 +164,7 @@ pub fn run<W: World, S: WindowSink>(
     results.into_iter().flatten().collect()
 }
 
-fn wake<W: World, S: WindowSink>(world: &mut W, seat: &mut Seat<S>, i: u32, at: Nanos) {
+fn wake<S: WindowSink>(world: &mut dyn World, seat: &mut Seat<S>, i: u32, at: Nanos) {
     let Some(w) = &mut seat.worker else { return };
     let at = at.max(w.port.now);
     w.port.now = world.reaped(i, seat.since, at, w.port.done.len());
@@ -191,8 +191,8 @@ fn call<S: WindowSink>(
     }
 }
 
-fn step<W: World, S: WindowSink>(
-    world: &mut W,
+fn step<S: WindowSink>(
+    world: &mut dyn World,
     seat: &mut Seat<S>,
     i: u32,
     timers: &mut BinaryHeap<Reverse<(Nanos, u32, u64)>>,

@@ -8,8 +8,8 @@ use fathom_host::CounterSource;
 use fathom_io::target::count;
 use fathom_system::cgroup::Inside;
 use fathom_system::lab_dir::LabDir;
-use fathom_telemetry::Flag;
 use fathom_telemetry::schema::DeviceDelta;
+use fathom_telemetry::{Flag, Nanos};
 
 use super::budget::Budget;
 use super::cluster;
@@ -236,15 +236,15 @@ impl Database {
         }
     }
 
-    /// Lets `drive` run clients on it; one that is `warm` by what ran before is not waited for. Its caches are held to their budget
-    /// meanwhile, until that is released.
+    /// Lets `drive` run clients on it, warm as [`observed`] says. Its caches are held to their budget meanwhile, until that is
+    /// released.
     ///
     /// # Errors
     /// As [`observed`].
     pub(super) fn observe<T>(
         &self,
         place: &Path,
-        (stop, warm): (&dyn Fn() -> bool, bool),
+        (stop, time): (&dyn Fn() -> bool, Option<Nanos>),
         sink: &mut dyn ProgressSink,
         drive: impl FnOnce(Terms<'_>, Edge<'_>, Edge<'_>, &mut dyn FnMut(f64)) -> sql::Result<T>,
     ) -> sql::Result<(T, Counts<Option<DeviceDelta>>)> {
@@ -254,7 +254,7 @@ impl Database {
         let _inside = self.inside();
         observed(
             (gauge, self.watch()?),
-            (stop, warm),
+            (stop, time),
             &|| device.as_ref().and_then(count),
             (sink, &|| self.budget.hold()),
             drive,

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use fathom_bench::progress::ProgressSink;
+use fathom_telemetry::Nanos;
 
 use super::counters::{Observed, Watch};
 use super::sql;
@@ -26,25 +27,26 @@ pub(super) struct Counts<S> {
     pub(super) seen: Observed,
 }
 
-/// Lets `drive` run clients on a server. One that is `warm` by what ran before is not waited for; `hold` is done now and
-/// then meanwhile.
+/// Lets `drive` run clients on a server, which has to be warm for a measurement of so much `time`; without it, it is by what
+/// ran before. `hold` is done now and then meanwhile.
 ///
 /// # Errors
 /// Where the clients or the server fail, or the time never began.
 pub(super) fn observed<T, S>(
     (gauge, watch): (Gauge<'_>, Watch),
-    (stop, warm): (&dyn Fn() -> bool, bool),
+    (stop, time): (&dyn Fn() -> bool, Option<Nanos>),
     sample: &dyn Fn() -> S,
     (sink, hold): (&mut dyn ProgressSink, &dyn Fn()),
     drive: impl FnOnce(Terms<'_>, Edge<'_>, Edge<'_>, &mut dyn FnMut(f64)) -> sql::Result<T>,
 ) -> sql::Result<(T, Counts<S>)> {
-    let warmth = RefCell::new(Warmth::new(gauge));
+    let warmth = time.map(|t| RefCell::new(Warmth::new(gauge, t)));
+    let cold = || warmth.as_ref().and_then(|w| w.borrow_mut().cold());
     let watch = RefCell::new(watch);
     let (mut began, mut seen) = (Ok(()), Ok(Observed::default()));
     let (mut before, mut after) = (None, None);
     let mut shown = ticker(sink);
     let done = drive(
-        (stop, &|| warmth.borrow_mut().cold().filter(|_| !warm)),
+        (stop, &cold),
         &mut |total| {
             began = watch.borrow_mut().begin();
             before = Some((total(), sample()));

@@ -32,41 +32,54 @@ pub(super) type Gauge<'a> = Box<dyn FnMut() -> Result<Reading> + 'a>;
 /// Looks at a database while its ramp goes on.
 pub(super) struct Warmth<'a> {
     gauge: Gauge<'a>,
+    period: Nanos,
     seen: Vec<(Nanos, Reading)>,
     warm: bool,
 }
 
 impl<'a> Warmth<'a> {
-    /// Between looks.
-    const PERIOD: Nanos = Nanos::from_millis(500);
     /// Looks that are compared with as many before them.
     const SPAN: usize = 3;
-    /// Until it can have been looked at for long enough.
-    pub(super) const LEAST: Nanos = Nanos(Self::PERIOD.0 * 2 * Self::SPAN as u64);
     /// In use of a cache that is full: some pages stay free for reads to come.
     const FULL: f64 = 0.97;
     /// Growth within a span that is none any more, as a share of the cache.
     const GROWTH: f64 = 0.003;
     /// Change of the share of misses from span to span, of the share itself.
     const CHANGE: f64 = 0.1;
-    /// Bytes of log within two spans that are worth a look.
+    /// Bytes of log within two spans of the longest period that are worth a look.
     const LOG: u64 = 256 << 10;
     /// Growth of the checkpoint's age, as a share of what is logged meanwhile.
     const AGEING: f64 = 0.1;
 
-    pub(super) fn new(gauge: Gauge<'a>) -> Self {
+    /// Between looks at what is then measured for `time`: a span is longer than that, up to a second and a half.
+    fn period(time: Nanos) -> Nanos {
+        Nanos(time.0 / 2).clamp(Nanos::from_millis(100), Nanos::from_millis(500))
+    }
+
+    /// Until it can have been looked at for long enough.
+    pub(super) fn least(time: Nanos) -> Nanos {
+        Nanos(Self::period(time).0 * 2 * Self::SPAN as u64)
+    }
+
+    pub(super) fn new(gauge: Gauge<'a>, time: Nanos) -> Self {
         Self {
             gauge,
+            period: Self::period(time),
             seen: Vec::new(),
             warm: false,
         }
+    }
+
+    /// Bytes of log within two spans that are worth a look.
+    fn logs(&self) -> u64 {
+        Self::LOG * self.period.0 / Self::period(Nanos(u64::MAX)).0
     }
 
     /// What is not yet as it will be. A server that does not answer is somebody else's to report.
     pub(super) fn cold(&mut self) -> Option<&'static str> {
         let now = fathom_io::clock::monotonic();
         let last = self.seen.last().map(|s| s.0);
-        if !self.warm && last.is_none_or(|l| now.since(l) >= Self::PERIOD) {
+        if !self.warm && last.is_none_or(|l| now.since(l) >= self.period) {
             match (self.gauge)() {
                 Ok(reading) => self.seen.push((now, reading)),
                 Err(_) => self.warm = true,
@@ -74,15 +87,18 @@ impl<'a> Warmth<'a> {
         }
         let cold = match self.warm {
             true => None,
-            false => missing(self.seen.iter().map(|s| s.1).collect::<Vec<_>>().as_slice()),
+            false => missing(
+                &self.seen.iter().map(|s| s.1).collect::<Vec<_>>(),
+                self.logs(),
+            ),
         };
         self.warm |= cold.is_none();
         cold
     }
 }
 
-/// What readings at regular times still lack.
-fn missing(seen: &[Reading]) -> Option<&'static str> {
+/// What readings at regular times still lack; `logs` bytes of log within two spans are worth a look.
+fn missing(seen: &[Reading], logs: u64) -> Option<&'static str> {
     type W<'a> = Warmth<'a>;
     let [.., earlier, _, _, before, _, _, now] = seen else {
         return Some("it had not been looked at for long enough");
@@ -108,7 +124,7 @@ fn missing(seen: &[Reading]) -> Option<&'static str> {
         return Some("its cache was not yet missed as often as before");
     }
     let logged = now.logged.saturating_sub(earlier.logged);
-    if logged < W::LOG {
+    if logged < logs {
         return None;
     }
     let ages = now
@@ -240,6 +256,10 @@ mod tests {
         (0..12).map(of).collect()
     }
 
+    fn lacks(seen: &[Reading]) -> Option<&'static str> {
+        missing(seen, Warmth::LOG)
+    }
+
     #[test]
     fn what_grows_misses_less_or_ages_is_cold() {
         let steady = |n: u64| Reading {
@@ -249,46 +269,46 @@ mod tests {
             age: Some(50 << 20),
             checkpoints: None,
         };
-        assert_eq!(missing(&readings(steady)), None);
-        assert!(missing(&readings(steady)[..4]).is_some_and(|w| w.contains("long enough")));
+        assert_eq!(lacks(&readings(steady)), None);
+        assert!(lacks(&readings(steady)[..4]).is_some_and(|w| w.contains("long enough")));
         let filling = |n: u64| Reading {
             full: Some(0.05 * n as f64),
             ..steady(n)
         };
-        assert!(missing(&readings(filling)).is_some_and(|w| w.contains("filled")));
+        assert!(lacks(&readings(filling)).is_some_and(|w| w.contains("filled")));
         // Everything that is asked for is in it.
         let small = |n: u64| Reading {
             full: Some(0.4),
             asked: [n * 100_000, 0],
             ..steady(n)
         };
-        assert_eq!(missing(&readings(small)), None);
+        assert_eq!(lacks(&readings(small)), None);
         let learning = |n: u64| Reading {
             asked: [n * 100_000, (0..n).map(|i| 50_000 >> i).sum()],
             ..steady(n)
         };
-        assert!(missing(&readings(learning)[..8]).is_some_and(|w| w.contains("missed")));
+        assert!(lacks(&readings(learning)[..8]).is_some_and(|w| w.contains("missed")));
         let ageing = |n: u64| Reading {
             age: Some(n << 20),
             ..steady(n)
         };
-        assert!(missing(&readings(ageing)).is_some_and(|w| w.contains("freed")));
+        assert!(lacks(&readings(ageing)).is_some_and(|w| w.contains("freed")));
         // Who writes nothing has no checkpoint to wait for.
         let reading = |n: u64| Reading {
             logged: 7,
             checkpoints: Some(3),
             ..steady(n)
         };
-        assert_eq!(missing(&readings(reading)), None);
+        assert_eq!(lacks(&readings(reading)), None);
         let unreached = |n: u64| Reading {
             checkpoints: Some(3),
             ..steady(n)
         };
-        assert!(missing(&readings(unreached)).is_some_and(|w| w.contains("freed")));
+        assert!(lacks(&readings(unreached)).is_some_and(|w| w.contains("freed")));
         let reached = |n: u64| Reading {
             checkpoints: Some(3 + n / 6),
             ..steady(n)
         };
-        assert_eq!(missing(&readings(reached)), None);
+        assert_eq!(lacks(&readings(reached)), None);
     }
 }

@@ -266,10 +266,10 @@ impl<'a> Lab<'a> {
         let watch = Watch::new((server.connect)()?, server.dialect, server.here)?;
         let device = self.device.as_ref();
         // A step follows a closed loop on the same server, which took its log as far as it goes.
-        let warm = cell.load.is_some() && load.rate.is_some();
+        let step = cell.load.is_some() && load.rate.is_some();
         let ((mut load_done, again), counts) = observed(
             ((server.gauge)()?, watch),
-            (&stop, warm),
+            (&stop, (!step).then_some(load.time)),
             &|| ((server.process)(), device.and_then(count)),
             (sink, &|| {}),
             |terms, begin, end, tick| driver::run(server.connect, &load, terms, begin, end, tick),

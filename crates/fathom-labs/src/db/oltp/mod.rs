@@ -338,7 +338,7 @@ impl Measurement for OltpOptions {
         };
         let waits: f64 = options.mixes.iter().map(|m| wait(*m)).sum();
         let wait = Nanos::from_secs_f64(waits / options.mixes.len().max(1) as f64);
-        let warm = ramp.max(Warmth::LEAST) + wait;
+        let warm = ramp.max(Warmth::least(time)) + wait;
         let sysbench = if options.sysbench {
             ramp + ramp + time
         } else {

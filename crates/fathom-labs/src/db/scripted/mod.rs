@@ -169,7 +169,7 @@ impl Measurement for SqlOptions {
         let load = Nanos::from_secs(u64::from(2 * options.scale + 10) * u64::from(databases));
         o.phase("making and loading the databases")
             .work(0, load, Bytes(room(options)));
-        let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(1);
+        let warm = ramp.max(Warmth::least(time)) + Nanos::from_secs(1);
         let beside = if options.pgbench {
             warm + time
         } else {
@@ -438,7 +438,7 @@ impl Lab<'_> {
         let observed = database.observe(
             self.place.path(),
             // A step follows a closed loop on the same server, which took its log as far as it goes.
-            (&stop, share.is_some()),
+            (&stop, share.is_none().then_some(how.time)),
             self.sink,
             |terms, begin, end, tick| {
                 driver::run(database, self.loads, how, terms, begin, end, tick)

@@ -355,7 +355,7 @@ impl Measurement for TpccOptions {
         let (ramp, time) = times(plan, options);
         let load =
             Nanos::from_secs(20 * u64::from(options.warehouses) * options.databases.len() as u64);
-        let warm = ramp.max(Warmth::LEAST) + Nanos::from_secs(2);
+        let warm = ramp.max(Warmth::least(time)) + Nanos::from_secs(2);
         let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
         o.phase("making and loading the databases")
             .work(0, load, Bytes(room(options)));
@@ -597,7 +597,7 @@ impl Lab<'_> {
         };
         let observed = database.observe(
             self.place.path(),
-            (&stop, false),
+            (&stop, Some(time)),
             self.sink,
             |terms, begin, end, tick| driver::run(database, &load, terms, begin, end, tick),
         );
