@@ -284,16 +284,39 @@ impl Drop for Locked {
 fn lock_abandoned(file: &File) -> bool {
     /// Looks, 20 ms apart: ten seconds.
     const LOOKS: u32 = 500;
-    for _ in 0..LOOKS {
+    /// Half a second, for a loop device that is being let go.
+    const OF_LOOP: u32 = 25;
+    for look in 0..LOOKS {
         if lock(file).is_ok() {
             return true;
         }
-        if !matches!(mark::provenance(file), Ok(Provenance::Changed(_))) {
+        let changed = matches!(mark::provenance(file), Ok(Provenance::Changed(_)));
+        if !changed || (look >= OF_LOOP && is_behind_loop(file)) {
             return false;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     false
+}
+
+/// Whether a loop device is over the file: it keeps the lock of the process that set it up, whether that lives or not.
+fn is_behind_loop(file: &File) -> bool {
+    let Ok(meta) = file.metadata() else {
+        return false;
+    };
+    // A file that got its name later is known to the kernel by its number (d_mark_tmpfile, fs/dcache.c).
+    let unnamed = format!("#{} (deleted)", meta.ino());
+    let is_it = |path: &Path| match path.file_name() {
+        Some(name) if name == &*unnamed => {
+            let dir = path.parent().and_then(|d| fs::metadata(d).ok());
+            dir.is_some_and(|d| d.dev() == meta.dev())
+        }
+        _ => fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (meta.dev(), meta.ino())),
+    };
+    let blocks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    blocks
+        .filter_map(|b| fs::read_to_string(b.path().join("loop/backing_file")).ok())
+        .any(|path| is_it(Path::new(path.trim_end_matches('\n'))))
 }
 
 /// The file with its lock taken, if it is fathom's and nobody else holds the lock.
