@@ -374,6 +374,12 @@ impl<M> Repeat<M> {
         self.valid(evidence)?.first().copied()
     }
 
+    /// Processors that the driver kept.
+    pub(crate) fn processors(&self, evidence: &Evidence<'_>) -> Option<f64> {
+        let job = self.job(evidence)?;
+        Some(job.cpu_ns as f64 / job.wall_ns.max(1) as f64)
+    }
+
     /// Something that was counted beside, for each operation.
     pub(crate) fn per(&self, n: f64) -> Option<f64> {
         (self.operations > 0).then(|| n / self.operations as f64)

@@ -17,6 +17,7 @@ use super::counters::{Observed, Watch};
 use super::mariadb::{self, Instance, Start};
 use super::observed::{Counts, Edge, Terms, observed};
 use super::settings::SettingArgs;
+use super::settings_seen::{DatabaseSeen, SettingsSeen};
 use super::sql::{self, Dialect, Session, SqlError};
 use super::warmth::{self, Gauge};
 use super::yours::Yours;
@@ -297,8 +298,25 @@ impl Database {
         }
     }
 
+    /// What is to be known of it; asked once it is filled.
+    ///
+    /// # Errors
+    /// What it says.
+    pub(super) fn seen(&mut self, place: &LabDir) -> Result<DatabaseSeen, LabError> {
+        let asked = self
+            .connect()
+            .and_then(|mut s| SettingsSeen::ask(&mut *s, self.dialect(), place.path()));
+        Ok(DatabaseSeen {
+            name: self.name.to_owned(),
+            version: self.version.clone(),
+            proof: self.proof(),
+            unlimited: self.budget.unlimited.clone(),
+            settings: asked.map_err(|e| self.explain(e))?,
+        })
+    }
+
     /// How it does its I/O, as far as it can be seen.
-    pub(super) fn proof(&self) -> String {
+    fn proof(&self) -> String {
         match &self.kind {
             Kind::MariaDb(i) => {
                 let (direct, all) = i.direct_files();

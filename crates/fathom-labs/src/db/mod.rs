@@ -167,6 +167,15 @@ fn embedded_cost(plan: &Plan, options: &DbOptions, workloads: &[&str], fills: By
     kv::run_cost(plan, &kv_options(options, workloads), fills)
 }
 
+/// Time to make databases and to fill so many units of each; `seconds` has those of making one, and of a unit.
+fn loading(databases: &[String], units: u32, seconds: fn(&str) -> (f64, f64)) -> Nanos {
+    let of = |name: &String| {
+        let (made, each) = seconds(name);
+        made + each * f64::from(units)
+    };
+    Nanos::from_secs_f64(databases.iter().map(of).sum())
+}
+
 /// What the embedded tree gets from the same place.
 fn embedded(
     bench: &mut dyn Bench,

@@ -3,9 +3,61 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use fathom_bench::results::Evidence;
+use fathom_telemetry::schema::Finding;
 use serde::{Deserialize, Serialize};
 
 use super::sql::{Answer, Dialect, Result, Session};
+use crate::conclude;
+use crate::loads::Line;
+
+/// What was seen of a database as it had been filled.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct DatabaseSeen {
+    pub(super) name: String,
+    pub(super) version: String,
+    /// How it does its I/O.
+    pub(super) proof: String,
+    /// Why its page cache has no limit, where it has none.
+    pub(super) unlimited: Option<String>,
+    /// What it says of durability and its files.
+    #[serde(default)]
+    pub(super) settings: SettingsSeen,
+}
+
+impl DatabaseSeen {
+    /// `postgresql: PostgreSQL 15.14; through the page cache.`, under the name that it has there.
+    pub(super) fn about(&self, name: &str) -> String {
+        format!("{name}: {}; {}.", self.version, self.proof)
+    }
+}
+
+/// What was looked at beside what was varied, of databases with what was measured on them.
+pub(super) fn beside<S, M>(
+    (lab, table): (&str, &str),
+    all: &[(&DatabaseSeen, &Line<S, M>)],
+    evidence: &Evidence<'_>,
+) -> Finding {
+    let jobs: Vec<usize> = all.iter().flat_map(|(_, line)| line.jobs()).collect();
+    let mut facts = vec![conclude::warm(&jobs, evidence)];
+    for (seen, _) in all {
+        let cache = match &seen.unlimited {
+            Some(_) => "; its page cache has no limit",
+            None => "",
+        };
+        let words = seen.settings.in_words();
+        facts.extend(words.map(|w| format!("{}: {w}{cache}", seen.name)));
+    }
+    // What is tried on a database has a line of its own.
+    facts.dedup();
+    let used = all
+        .iter()
+        .filter_map(|(_, line)| Some(line.mean(|r| r.processors(evidence))?.value));
+    if let Some(most) = used.max_by(f64::total_cmp) {
+        facts.push(format!("the driver took up to {most:.2} processors"));
+    }
+    conclude::beside(lab, facts, jobs, table)
+}
 
 /// As the server says them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -33,6 +33,7 @@ use super::objective::{Offered, SHARES};
 use super::observed::Counts;
 use super::server::DATABASES;
 use super::settings;
+use super::settings_seen::DatabaseSeen;
 use super::warmth::Warmth;
 use super::yours::Yours;
 use super::{directory, sql};
@@ -84,17 +85,6 @@ fn points(options: &SqlOptions, database: usize) -> Vec<Point> {
     all.map(point).collect()
 }
 
-/// What was seen of a database.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Seen {
-    name: String,
-    version: String,
-    /// How it does its I/O.
-    proof: String,
-    /// Why its page cache has no limit, where it has none.
-    unlimited: Option<String>,
-}
-
 /// A point of a database.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Point {
@@ -139,7 +129,7 @@ pub struct SqlResult {
     options: SqlOptions,
     /// Kinds of transactions, by name.
     kinds: Vec<String>,
-    seen: Vec<Seen>,
+    seen: Vec<DatabaseSeen>,
     lines: Vec<Line>,
     skipped: Vec<Skipped>,
 }
@@ -166,7 +156,12 @@ impl Measurement for SqlOptions {
         let databases = options.databases.len() as u32;
         let n = databases * plan.profile.repeats * points(options, 0).len() as u32;
         let (ramp, time) = times(plan, options);
-        let load = Nanos::from_secs(u64::from(2 * options.scale + 10) * u64::from(databases));
+        // pgbench's tables, as two processors and a virtual disk took.
+        let load = super::loading(&options.databases, options.scale, |name| match name {
+            "postgresql" => (4.0, 0.12),
+            "sqlite" => (0.3, 0.08),
+            _ => (4.4, 1.2),
+        });
         o.phase("making and loading the databases")
             .work(0, load, Bytes(room(options)));
         let warm = ramp.max(Warmth::least(time)) + Nanos::from_secs(1);
@@ -257,7 +252,7 @@ struct Lab<'a> {
     place: &'a LabDir,
     book: &'a mut Notebook,
     sink: &'a mut dyn ProgressSink,
-    seen: Vec<Seen>,
+    seen: Vec<DatabaseSeen>,
     lines: Vec<Line>,
     out: LeftOut,
     done: u32,
@@ -365,12 +360,7 @@ impl Lab<'_> {
         if stop() {
             return Err(LabError::Failed("interrupted".into()));
         }
-        self.seen.push(Seen {
-            name: name.to_owned(),
-            version: database.version.clone(),
-            proof: database.proof(),
-            unlimited: database.budget.unlimited.clone(),
-        });
+        self.seen.push(database.seen(self.place)?);
         Ok(database)
     }
 

@@ -12,15 +12,16 @@ use super::super::bound;
 use super::super::budget::more_cache;
 use super::super::objective::{Steps, steps_table};
 use super::super::settings;
+use super::super::settings_seen::{DatabaseSeen, beside};
 use super::super::tried::{self, Pair, Tried};
 use super::driver::Tries;
 use super::workload::Mode;
-use super::{Counted, Line, Point, Repeat, Seen, SqlResult};
+use super::{Counted, Line, Point, Repeat, SqlResult};
 use crate::loads::quantile;
 
 /// A database with what it rests on.
 struct Shows<'a> {
-    seen: &'a Seen,
+    seen: &'a DatabaseSeen,
     /// The database, with what is tried on it.
     name: String,
     /// Without steps.
@@ -227,7 +228,7 @@ impl<'a> Shows<'a> {
 /// Each database, with and without what is tried on it.
 fn all_of<'a>(result: &'a SqlResult, evidence: &'a Evidence<'_>) -> Vec<Shows<'a>> {
     let objective = result.options.objective.unwrap_or_default();
-    let of = |(at, seen): (usize, &'a Seen)| {
+    let of = |(at, seen): (usize, &'a DatabaseSeen)| {
         let own = (result.lines.iter()).filter(move |l| l.setting.database == at);
         let (steps, closed): (Vec<&Line>, Vec<&Line>) =
             own.partition(|l| l.setting.share.is_some());
@@ -256,7 +257,7 @@ pub(super) fn present<'a>(result: &'a SqlResult, evidence: &'a Evidence<'_>, sho
     if all.is_empty() {
         return;
     }
-    let about = |s: &Shows<'_>| format!("{}: {}; {}.", s.name(), s.seen.version, s.seen.proof);
+    let about = |s: &Shows<'_>| s.seen.about(s.name());
     let loop_of = match o.rate.filter(|_| o.objective.is_none()) {
         Some(rate) => format!("{rate} transactions per second that come at random moments"),
         None => "each asks again as soon as it was answered".into(),
@@ -304,6 +305,10 @@ pub(super) fn present<'a>(result: &'a SqlResult, evidence: &'a Evidence<'_>, sho
     let closed = o.rate.is_none() || o.objective.is_some();
     let bounds = plain().filter_map(Shows::bound);
     shown.findings.extend(bounds.filter(|_| closed));
+    let looked: Vec<_> = all.iter().map(|s| (s.seen, s.line)).collect();
+    shown
+        .findings
+        .push(beside(("sql", "sql-table"), &looked, evidence));
     shown.sections.push(section);
     shown.headlines.extend(plain().flat_map(Shows::headlines));
 }
@@ -428,10 +433,7 @@ fn rates(all: &[Shows<'_>]) -> Table {
             ("device had work", "%", &|s| estimate(s.device_busy())),
             ("processors busy", "%", &|s| estimate(s.busy())),
             ("processors that fathom's driver used", "", &|s| {
-                estimate(s.line.mean(|r| {
-                    let job = r.job(s.evidence)?;
-                    Some(job.cpu_ns as f64 / job.wall_ns as f64)
-                }))
+                estimate(s.line.mean(|r| r.processors(s.evidence)))
             }),
         ],
     )

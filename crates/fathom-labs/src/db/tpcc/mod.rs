@@ -41,7 +41,7 @@ use super::database::{Database, LeftOut, Made};
 use super::observed::Counts;
 use super::server::{DATABASES, Server, ServerArgs};
 use super::settings::{self, SettingArgs};
-use super::settings_seen::SettingsSeen;
+use super::settings_seen::DatabaseSeen;
 use super::sql::{Dialect, Session};
 use super::warmth::Warmth;
 use super::yours::Yours;
@@ -250,18 +250,11 @@ fn now() -> String {
 /// What was seen of a database.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Seen {
-    name: String,
+    #[serde(flatten)]
+    database: DatabaseSeen,
     /// What is tried; empty where the server is as in all others.
     #[serde(default)]
     tried: Vec<String>,
-    version: String,
-    /// How it does its I/O.
-    proof: String,
-    /// Why its page cache has no limit, where it has none.
-    unlimited: Option<String>,
-    /// What it says of durability and its files.
-    #[serde(default)]
-    settings: SettingsSeen,
     /// Contradictions to each condition: before, and after.
     before: [i64; 12],
     after: Option<[i64; 12]>,
@@ -285,8 +278,8 @@ impl Seen {
     /// In names of jobs and findings.
     fn label(&self) -> String {
         match self.tried.is_empty() {
-            true => self.name.clone(),
-            false => format!("{}-{}", self.name, settings::label(&self.tried)),
+            true => self.database.name.clone(),
+            false => format!("{}-{}", self.database.name, settings::label(&self.tried)),
         }
     }
 }
@@ -353,8 +346,12 @@ impl Measurement for TpccOptions {
         let turns = options.settings.turns().count() as u32;
         let n = options.databases.len() as u32 * turns * plan.profile.repeats;
         let (ramp, time) = times(plan, options);
-        let load =
-            Nanos::from_secs(20 * u64::from(options.warehouses) * options.databases.len() as u64);
+        // To make each database, to fill a warehouse and to check it: as two processors and a virtual disk took.
+        let load = super::loading(&options.databases, options.warehouses, |name| match name {
+            "postgresql" => (6.5, 2.6),
+            "sqlite" => (3.0, 1.7),
+            _ => (0.5, 7.0),
+        });
         let warm = ramp.max(Warmth::least(time)) + Nanos::from_secs(2);
         let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
         o.phase("making and loading the databases")
@@ -538,17 +535,9 @@ impl Lab<'_> {
             return Err(LabError::Failed("interrupted".into()));
         }
         let before = contradictions(&database).map_err(|e| database.explain(e))?;
-        let asked = database
-            .connect()
-            .and_then(|mut s| SettingsSeen::ask(&mut *s, database.dialect(), self.place.path()));
-        let settings = asked.map_err(|e| database.explain(e))?;
         let seen = Seen {
-            name: name.to_owned(),
+            database: database.seen(self.place)?,
             tried: Vec::new(),
-            version: database.version.clone(),
-            proof: database.proof(),
-            unlimited: database.budget.unlimited.clone(),
-            settings,
             before,
             after: None,
         };

@@ -11,6 +11,7 @@ use fathom_telemetry::{Flag, FlagCode, Histogram, Nanos};
 use super::super::bound::{self, Seen};
 use super::super::budget::more_cache;
 use super::super::settings;
+use super::super::settings_seen::beside;
 use super::super::tried::{self, Pair, Tried};
 use super::check::CONDITIONS;
 use super::rules::{self, Told};
@@ -127,7 +128,7 @@ impl<'a> Shows<'a> {
 
     fn about(&self) -> String {
         let seen = &self.line.setting;
-        format!("{}: {}; {}.", seen.name, seen.version, seen.proof)
+        seen.database.about(&seen.database.name)
     }
 
     /// Which of the specification's rules hold, in sentences.
@@ -168,7 +169,7 @@ impl<'a> Shows<'a> {
                 FlagCode::IoErrors,
                 format!(
                     "{}: consistency conditions that do not hold before: [{before}]; after: [{after}]",
-                    seen.name
+                    seen.database.name
                 ),
                 "do not use these rates: the database lost or invented something",
             )
@@ -182,7 +183,7 @@ impl<'a> Shows<'a> {
                 .into_iter()
                 .chain(more_cache(
                     self.name(),
-                    self.line.setting.unlimited.as_deref(),
+                    self.line.setting.database.unlimited.as_deref(),
                 ))
                 .collect(),
             ..headline_of(
@@ -203,7 +204,7 @@ pub(super) fn present(result: &TpccResult, evidence: &Evidence<'_>, shown: &mut 
         .lines
         .iter()
         .map(|line| Shows {
-            name: settings::named(&line.setting.name, &line.setting.tried),
+            name: settings::named(&line.setting.database.name, &line.setting.tried),
             line,
             evidence,
         })
@@ -269,7 +270,9 @@ fn pair<'a>(
     plain: &[&Shows<'a>],
 ) -> Option<Pair<'a, super::Seen, super::Counted>> {
     let seen = &with.line.setting;
-    let without = plain.iter().find(|p| p.line.setting.name == seen.name)?;
+    let without = plain
+        .iter()
+        .find(|p| p.line.setting.database.name == seen.database.name)?;
     (!with.is_plain()).then(|| Pair {
         with: with.line,
         without: without.line,
@@ -284,7 +287,6 @@ fn conclusion(all: &[&Shows<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
     let rate = |s: &&Shows<'_>| s.tpmc().map_or(0.0, |e| e.value);
     let best = (0..all.len()).max_by(|a, b| rate(&all[*a]).total_cmp(&rate(&all[*b])));
-    let jobs: Vec<usize> = all.iter().flat_map(|s| s.line.jobs()).collect();
     if let (Some(best), Some(first)) = (best, all.first()) {
         let told = Says {
             id: "tpcc-databases".into(),
@@ -301,30 +303,11 @@ fn conclusion(all: &[&Shows<'_>]) -> Vec<Finding> {
             })
             .collect();
         found.extend(conclude::against(&each, best, &told, first.evidence));
-        let mut facts = vec![conclude::warm(&jobs, first.evidence)];
-        for s in all {
-            let seen = &s.line.setting;
-            let cache = match &seen.unlimited {
-                Some(_) => "; its page cache has no limit",
-                None => "",
-            };
-            facts.extend(
-                seen.settings
-                    .in_words()
-                    .map(|w| format!("{}: {w}{cache}", seen.name)),
-            );
-        }
-        let cpu = all.iter().filter_map(|s| {
-            let used = s.line.mean(|r| {
-                let job = r.job(s.evidence)?;
-                Some(job.cpu_ns as f64 / job.wall_ns as f64)
-            })?;
-            Some(used.value)
-        });
-        if let Some(most) = cpu.max_by(f64::total_cmp) {
-            facts.push(format!("the driver took up to {most:.2} processors"));
-        }
-        found.push(conclude::beside("tpcc", facts, jobs, "tpcc-table"));
+        let looked: Vec<_> = all
+            .iter()
+            .map(|s| (&s.line.setting.database, s.line))
+            .collect();
+        found.push(beside(("tpcc", "tpcc-table"), &looked, first.evidence));
     }
     found
 }
@@ -397,10 +380,7 @@ fn rates(all: &[Shows<'_>], o: &TpccOptions) -> Table {
             ("device reads per transaction", "", &|s| device(s, 0)),
             ("device writes per transaction", "", &|s| device(s, 1)),
             ("processors that fathom's driver used", "", &|s| {
-                estimate(s.line.mean(|r| {
-                    let job = r.job(s.evidence)?;
-                    Some(job.cpu_ns as f64 / job.wall_ns as f64)
-                }))
+                estimate(s.line.mean(|r| r.processors(s.evidence)))
             }),
         ],
     )
@@ -465,8 +445,8 @@ fn consistency(all: &[&Shows<'_>]) -> Table {
     };
     let mut columns = vec![column("condition", ""), column("in words", "")];
     for m in all.iter().map(|s| &s.line.setting) {
-        columns.push(column(&format!("{} before", m.name), ""));
-        columns.push(column(&format!("{} after", m.name), ""));
+        columns.push(column(&format!("{} before", m.database.name), ""));
+        columns.push(column(&format!("{} after", m.database.name), ""));
     }
     let rows = CONDITIONS
         .iter()
