@@ -167,6 +167,12 @@ fn embedded_cost(plan: &Plan, options: &DbOptions, workloads: &[&str], fills: By
     kv::run_cost(plan, &kv_options(options, workloads), fills)
 }
 
+/// Ramp, at least, and measured time of a point: three times as long as a job.
+fn times(plan: &Plan, options: &DbOptions, ramp: Option<Nanos>) -> (Nanos, Nanos) {
+    let time = options.time.unwrap_or(Nanos(plan.profile.job_time.0 * 3));
+    (ramp.unwrap_or(Nanos(time.0 / 4)), time)
+}
+
 /// Time to make databases and to fill so many units of each; `seconds` has those of making one, and of a unit.
 fn loading(databases: &[String], units: u32, seconds: fn(&str) -> (f64, f64)) -> Nanos {
     let of = |name: &String| {

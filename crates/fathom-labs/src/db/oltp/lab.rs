@@ -25,7 +25,6 @@ use super::results::Facts;
 use super::rows::{insert_rows, table, write_rows};
 use super::{
     Cell, Counted, Experiment, FORMATS, Line, OltpOptions, ROW, Repeat, cells, log_bytes, sysbench,
-    times,
 };
 use crate::LabError;
 use crate::loads::{About, Course};
@@ -222,7 +221,7 @@ impl<'a> Lab<'a> {
 
     /// What a cell does in a repeat.
     fn load(&self, cell: &Cell, repeat: u32) -> Result<Load, LabError> {
-        let (ramp, time) = times(self.plan, self.options);
+        let (ramp, time) = crate::db::times(self.plan, &self.options.db, None);
         let rate = self.offered(cell)?;
         // A step is judged by its 99th percentile, with ten samples beyond it in all repeats together.
         let samples = 1200.0 / f64::from(self.plan.profile.repeats);

@@ -263,14 +263,6 @@ fn cells(options: &OltpOptions) -> Vec<Cell> {
         .collect()
 }
 
-fn times(plan: &Plan, options: &OltpOptions) -> (Nanos, Nanos) {
-    let time = options
-        .db
-        .time
-        .unwrap_or(Nanos(plan.profile.job_time.0 * 3));
-    (Nanos(time.0 / 4), time)
-}
-
 /// Bytes that the data directories take at most.
 fn room(options: &OltpOptions) -> u64 {
     if options.server.is_some() {
@@ -330,7 +322,7 @@ impl Measurement for OltpOptions {
         let options = self;
         let mut o = super::embedded_cost(plan, &options.db, &embedded(options), fills);
         let n = cells(options).len() as u32 * plan.profile.repeats;
-        let (ramp, time) = times(plan, options);
+        let (ramp, time) = super::times(plan, &options.db, None);
         // What writes has a log whose checkpoints are waited for.
         let wait = |mix: Mix| match mix {
             Mix::Read => 0.3,

@@ -53,14 +53,6 @@ pub struct ScriptText {
     pub weight: u32,
 }
 
-fn times(plan: &Plan, options: &SqlOptions) -> (Nanos, Nanos) {
-    let time = options
-        .db
-        .time
-        .unwrap_or(Nanos(plan.profile.job_time.0 * 3));
-    (options.ramp.unwrap_or(Nanos(time.0 / 4)), time)
-}
-
 fn bytes(options: &SqlOptions) -> u64 {
     u64::from(options.scale) * SCALE_BYTES
 }
@@ -155,7 +147,7 @@ impl Measurement for SqlOptions {
         let mut o = RunCost::default();
         let databases = options.databases.len() as u32;
         let n = databases * plan.profile.repeats * points(options, 0).len() as u32;
-        let (ramp, time) = times(plan, options);
+        let (ramp, time) = super::times(plan, &options.db, options.ramp);
         // pgbench's tables, as two processors and a virtual disk took.
         let load = super::loading(&options.databases, options.scale, |name| match name {
             "postgresql" => (4.0, 0.12),
@@ -390,7 +382,7 @@ impl Lab<'_> {
     fn measure(&mut self, database: &Database, line: usize, repeat: u32) -> sql::Result<Repeat> {
         let bench = self.bench;
         let stop = || bench.interrupted();
-        let (ramp, time) = times(self.plan, self.options);
+        let (ramp, time) = super::times(self.plan, &self.options.db, self.options.ramp);
         let rate = self.offered(line)?;
         let share = self.lines[line].setting.share;
         // A step is judged by its 99th percentile, with ten samples beyond it in all repeats together.

@@ -131,14 +131,6 @@ impl TpccOptions {
     }
 }
 
-fn times(plan: &Plan, options: &TpccOptions) -> (Nanos, Nanos) {
-    let time = options
-        .db
-        .time
-        .unwrap_or(Nanos(plan.profile.job_time.0 * 3));
-    (options.ramp.unwrap_or(Nanos(time.0 / 4)), time)
-}
-
 fn room(options: &TpccOptions) -> u64 {
     if options.server.is_some() {
         return 1 << 20;
@@ -345,7 +337,7 @@ impl Measurement for TpccOptions {
         let mut o = super::embedded_cost(plan, &options.db, &["update"], fills);
         let turns = options.settings.turns().count() as u32;
         let n = options.databases.len() as u32 * turns * plan.profile.repeats;
-        let (ramp, time) = times(plan, options);
+        let (ramp, time) = super::times(plan, &options.db, options.ramp);
         // To make each database, to fill a warehouse and to check it: as two processors and a virtual disk took.
         let load = super::loading(&options.databases, options.warehouses, |name| match name {
             "postgresql" => (6.5, 2.6),
@@ -570,7 +562,7 @@ impl Lab<'_> {
     ) -> sql::Result<Repeat> {
         let bench = self.bench;
         let stop = || bench.interrupted();
-        let (ramp, time) = times(self.plan, self.options);
+        let (ramp, time) = super::times(self.plan, &self.options.db, self.options.ramp);
         let load = Load {
             constants,
             warehouses: self.options.warehouses,
