@@ -219,8 +219,7 @@ impl Simulation {
         }
     }
 
-    /// Runs a group that was [assigned](Self::assign), every event simulated, from where its clock stands. The driver's
-    /// loop is compiled here, where every event counts, and not with its callers.
+    /// Runs a group that was [assigned](Self::assign), every event simulated, from where its clock stands.
     pub fn run(
         &mut self,
         jobs: &[PlannedJob],
