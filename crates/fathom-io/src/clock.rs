@@ -25,10 +25,19 @@ pub fn monotonic() -> Nanos {
 
 /// CPU time of the process (all threads, I/O workers included): user, system.
 pub fn process_cpu() -> (Nanos, Nanos) {
+    cpu(libc::RUSAGE_SELF)
+}
+
+/// CPU time of programs that this process started and that have ended: user, system.
+pub fn children_cpu() -> (Nanos, Nanos) {
+    cpu(libc::RUSAGE_CHILDREN)
+}
+
+fn cpu(of: libc::c_int) -> (Nanos, Nanos) {
     // SAFETY: an all-zero rusage is valid, and the kernel fills it.
     let usage = unsafe {
         let mut u: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut u);
+        libc::getrusage(of, &mut u);
         u
     };
     let ns = |t: libc::timeval| Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000);

@@ -279,6 +279,11 @@ impl Engine {
         self.core().pool.frames.len() as u64
     }
 
+    /// Share of the pool's frames that have been handed out since the tree was opened; 1 from when one had to be taken back.
+    pub fn filled(&self) -> f64 {
+        self.core().pool.filled()
+    }
+
     /// Bytes of a page.
     pub fn page_bytes(&self) -> u64 {
         self.core().layout.page_bytes

@@ -60,6 +60,11 @@ impl Pool {
             dirty: AtomicU64::new(0),
         }
     }
+    /// Share of the frames that the hand has come to: the first time round all before it are free.
+    pub(crate) fn filled(&self) -> f64 {
+        let seen = self.hand.load(Ordering::Relaxed) as f64;
+        (seen / self.frames.len() as f64).min(1.0)
+    }
     /// The next frame under the hand.
     pub(crate) fn next(&self) -> usize {
         let at = self.hand.fetch_add(1, Ordering::Relaxed);

@@ -1,10 +1,8 @@
-//! What labs end with: settings that were measured in turns, each against the usual one or step by step, how sure that is, and what was
-//! looked at beside them.
+//! What labs end with: settings that were measured in turns, each against the usual one or step by step, and how sure that is.
 
 use fathom_bench::results::Evidence;
 use fathom_stats::Estimate;
 use fathom_stats::compare::{Difference, Good, Verdict, paired};
-use fathom_telemetry::FlagCode;
 use fathom_telemetry::schema::Finding;
 
 use crate::loads::Line;
@@ -216,35 +214,6 @@ pub(crate) fn enough<S, M>(
         refuted_by: REFUTED_BY.into(),
         ..Finding::default()
     })
-}
-
-/// In how many of these jobs caches were full and logs freed as fast as they were written.
-pub(crate) fn warm(jobs: &[usize], evidence: &Evidence<'_>) -> String {
-    let cold = |j: &&usize| {
-        let flags = evidence.job(**j).map(|j| &j.flags);
-        flags.is_some_and(|f| f.iter().any(|f| f.code == FlagCode::NotSteady))
-    };
-    let cold = jobs.iter().filter(cold).count();
-    match cold {
-        0 => "caches were warm and logs freed as fast as they were written in all jobs".into(),
-        n => format!(
-            "in {n} of {} jobs a cache was cold, or a log not freed as fast as it was written",
-            jobs.len()
-        ),
-    }
-}
-
-/// What was looked at beside what was varied.
-pub(crate) fn beside(lab: &str, facts: Vec<String>, jobs: Vec<usize>, table: &str) -> Finding {
-    Finding {
-        id: format!("{lab}-beside"),
-        text: format!("Looked at beside: {}", facts.join("; ")),
-        confidence: "moderate".into(),
-        jobs,
-        evidence: vec![table.into()],
-        refuted_by: "The settings of the server and of the file system that are in use.".into(),
-        ..Finding::default()
-    }
 }
 
 #[cfg(test)]

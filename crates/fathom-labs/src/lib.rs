@@ -5,6 +5,7 @@ pub mod app;
 pub mod cache;
 mod clients;
 mod conclude;
+mod confounders;
 pub mod db;
 mod error;
 mod files;

@@ -15,7 +15,7 @@ use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_files::create;
 use fathom_host::CounterSource;
-use fathom_io::clock::monotonic;
+use fathom_io::clock::{monotonic, process_cpu};
 use fathom_io::target::count;
 use fathom_stats::Estimate;
 use fathom_stats::rng::SplitMix64;
@@ -25,12 +25,12 @@ use fathom_telemetry::{Bytes, Flag, FlagCode, Histogram, Nanos, Op};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::photos::{Item, PHOTOS, list, named, sizes, write_random};
 use crate::LabError;
+use crate::confounders::{self, SettingsSeen};
 use crate::db::directory;
 use crate::loads::{self, About, Course, Load};
 
-/// Files and bytes of the set in the seed.
-pub const PHOTOS: (u64, u64) = (3075, 37_400_000_000);
 /// Bytes that are read or written at once.
 const CHUNK: usize = 1 << 20;
 
@@ -49,13 +49,6 @@ pub struct CopyOptions {
     /// Seed.
     #[arg(skip)]
     pub seed: u64,
-}
-
-/// A file of the set.
-#[derive(Debug, Clone)]
-struct Item {
-    path: PathBuf,
-    bytes: u64,
 }
 
 /// Time and bytes, at most. How fast files are copied is not known beforehand: 100 MB/s are taken.
@@ -79,43 +72,6 @@ pub fn run_cost(plan: &Plan, options: &CopyOptions) -> RunCost {
     cost
 }
 
-/// All regular files below a directory, in order; links are not followed.
-fn list(dir: &Path) -> io::Result<Vec<Item>> {
-    let mut found = Vec::new();
-    let mut todo = vec![dir.to_owned()];
-    while let Some(dir) = todo.pop() {
-        for entry in fs::read_dir(&dir)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                todo.push(entry.path());
-            } else if kind.is_file() {
-                found.push(Item {
-                    bytes: entry.metadata()?.len(),
-                    path: entry.path(),
-                });
-            }
-        }
-    }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
-}
-
-/// Sizes of a generated set: around the seed's mean, a third more or less, as raw photos and their previews are.
-fn sizes(total: u64, seed: u64) -> Vec<u64> {
-    let mean = PHOTOS.1 / PHOTOS.0;
-    let n = (total / mean).max(8);
-    let mut random = SplitMix64::new(seed);
-    let weights: Vec<f64> = (0..n)
-        .map(|_| (1.0 + random.normal() / 3.0).clamp(0.1, 3.0))
-        .collect();
-    let sum: f64 = weights.iter().sum();
-    weights
-        .iter()
-        .map(|w| ((w / sum * total as f64) as u64).max(1))
-        .collect()
-}
-
 const PHASES: [&str; 4] = ["read", "write", "copy", "metadata"];
 
 /// What the device of the source counted.
@@ -131,6 +87,9 @@ pub struct CopyResult {
     files: usize,
     bytes: u64,
     lines: Vec<Line>,
+    /// The file systems of source and target.
+    #[serde(default)]
+    file_systems: [SettingsSeen; 2],
 }
 
 /// Measures and puts a section into the notebook.
@@ -183,6 +142,8 @@ pub fn run(
                 options: options.clone(),
                 files: items.len(),
                 bytes: items.iter().map(|i| i.bytes).sum(),
+                file_systems: [options.source.as_deref().unwrap_or(&dir), &dir]
+                    .map(|d| SettingsSeen::of(Vec::new(), d)),
                 lines,
             })?;
             None
@@ -310,21 +271,22 @@ impl Lab<'_> {
             // What was read or written before must not be in memory.
             forget(items);
             let before = counters();
-            let began = monotonic();
+            let (began, used) = (monotonic(), process_cpu());
             let latency = self.phase(name, items, &written, &copied)?;
-            let took = monotonic().since(began);
+            let (took, all) = (monotonic().since(began), process_cpu());
+            let cpu = (all.0 - used.0, all.1 - used.1);
             if self.bench.interrupted() {
                 return Ok(false);
             }
             let after = counters();
             let [from, to] = [0, 1].map(|i| Some(after[i].as_ref()?.since(before[i].as_ref()?)));
-            round.push((latency, took, from, to));
+            round.push((latency, (took, cpu), from, to));
         }
         for dir in [written, copied] {
             let _ = fs::remove_dir_all(dir);
         }
         let bytes = items.iter().map(|i| i.bytes).sum();
-        for (i, (latency, took, from, to)) in round.into_iter().enumerate() {
+        for (i, (latency, (took, cpu), from, to)) in round.into_iter().enumerate() {
             let name = PHASES[i];
             let bytes = if name == "metadata" { 0 } else { bytes };
             let op = if name == "read" { Op::Read } else { Op::Write };
@@ -332,7 +294,8 @@ impl Lab<'_> {
             let load = Load {
                 // Files differ in size: nobody asks for a percentile of them.
                 percentiles: false,
-                noted: Vec::new(),
+                noted: unread(name, bytes, from.as_ref()).into_iter().collect(),
+                cpu,
                 ..Load::of_histograms(&[(op, latency)], bytes, threads, took, Course::default())
             };
             let about = About {
@@ -417,39 +380,17 @@ fn broken(path: &Path, e: &io::Error) -> LabError {
     ))
 }
 
-/// Files of a tree get one name: there may be equal ones in several directories.
-fn named(dir: &Path, item: &Item) -> PathBuf {
-    let flat: String = item
-        .path
-        .to_string_lossy()
-        .chars()
-        .map(|c| if c == '/' { '_' } else { c })
-        .collect();
-    // Names have 255 bytes at most; their end tells them apart, and a hash does where it does not.
-    let tail: String = flat.chars().rev().take(40).collect();
-    let hash = flat
-        .bytes()
-        .fold(0u64, |h, b| SplitMix64::new(h ^ u64::from(b)).next_u64());
-    let tail: String = tail.chars().rev().collect();
-    dir.join(format!("{hash:016x}-{tail}"))
-}
-
-fn write_random(
-    file: &mut File,
-    mut bytes: u64,
-    random: &mut SplitMix64,
-    buffer: &mut [u8],
-) -> io::Result<()> {
-    while bytes > 0 {
-        let n = (buffer.len() as u64).min(bytes) as usize;
-        for word in buffer[..n].chunks_mut(8) {
-            let r = random.next_u64().to_le_bytes();
-            word.copy_from_slice(&r[..word.len()]);
-        }
-        file.write_all(&buffer[..n])?;
-        bytes -= n as u64;
-    }
-    Ok(())
+/// Of what was to be read, the device of the source saw less than half.
+fn unread(phase: &str, bytes: u64, from: Option<&DeviceDelta>) -> Option<Flag> {
+    let read = from?.read_bytes;
+    let reads = ["read", "copy"].contains(&phase);
+    (reads && read < bytes / 2).then(|| {
+        Flag::new(
+            FlagCode::PageCacheAnswered,
+            format!("{} were read, of which the device saw {}", Bytes(bytes), Bytes(read)),
+            "have nobody else hold the files open or in memory, or name files that were not read before",
+        )
+    })
 }
 
 fn forget(items: &[Item]) {
@@ -525,6 +466,7 @@ impl ExperimentResult for CopyResult {
             flags: Vec::new(),
         });
         shown.findings.extend(self.speeds(evidence));
+        shown.findings.push(self.beside(evidence));
         for line in &self.lines {
             let name = &line.setting;
             let headline = |what: &str, id: &str, unit, value| {
@@ -549,6 +491,28 @@ impl CopyResult {
         copy.mean(|r| r.seconds(evidence))
     }
 
+    /// What was looked at beside it.
+    fn beside(&self, evidence: &Evidence<'_>) -> Finding {
+        let jobs: Vec<usize> = self.lines.iter().flat_map(Line::jobs).collect();
+        let mut facts = vec!["every file is synced when it is written; what was read or written before was dropped from the page cache".to_owned()];
+        let repeats = || self.lines.iter().flat_map(|l| &l.repeats);
+        let both =
+            repeats().find_map(|r| Some((r.beside.as_ref()?, r.job(evidence)?.device.as_ref()?)));
+        facts.extend(both.map(|(from, to)| match from.name == to.name {
+            true => format!("source and target are on one device, {}: a copy reads and writes it at the same time", to.name),
+            false => format!("the source is on {}, the target on {}", from.name, to.name),
+        }));
+        let [from, to] = self.file_systems.each_ref().map(SettingsSeen::in_words);
+        facts.extend(from.as_ref().map(|w| format!("source: {w}")));
+        facts.extend(
+            to.filter(|_| from.is_some())
+                .map(|w| format!("target: {w}")),
+        );
+        let used = confounders::processors(self.lines.iter(), evidence);
+        facts.extend(used.map(|n| format!("copying took up to {n:.2} processors")));
+        confounders::beside("app-copy", facts, jobs, "app-copy-table")
+    }
+
     /// What somebody who copies files gets; `None` where a phase has no number.
     fn speeds(&self, evidence: &Evidence<'_>) -> Option<Finding> {
         let [read, write, copy, names] = self.lines.as_slice() else {
@@ -558,7 +522,9 @@ impl CopyResult {
         let (r, w, c) = (bandwidth(read)?, bandwidth(write)?, bandwidth(copy)?);
         let mb = |v: f64| format!("{:.0} MB/s", v / 1e6);
         let interval = match (c.low, c.high) {
-            (Some(low), Some(high)) => format!(" (95 % interval {} to {})", mb(low), mb(high)),
+            (Some(low), Some(high)) => {
+                format!(" (95 % interval {} to {})", mb(low.max(0.0)), mb(high))
+            }
             _ => String::new(),
         };
         Some(Finding {
@@ -629,24 +595,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generated_set_has_the_asked_bytes_and_the_seeds_mean() {
-        let s = sizes(1 << 30, 1);
-        let sum: u64 = s.iter().sum();
-        assert!((sum as f64 / (1u64 << 30) as f64 - 1.0).abs() < 0.001);
-        let mean = sum as f64 / s.len() as f64;
-        assert!((11e6..14e6).contains(&mean), "{mean}");
-    }
-
-    #[test]
-    fn files_of_one_name_in_two_directories_stay_two() {
-        let item = |p: &str| Item {
-            path: p.into(),
-            bytes: 1,
+    fn what_the_device_did_not_see_came_from_memory() {
+        let read = |read_bytes| DeviceDelta {
+            read_bytes,
+            ..DeviceDelta::default()
         };
-        let dir = Path::new("d");
-        assert_ne!(
-            named(dir, &item("/a/IMG_1.raw")),
-            named(dir, &item("/b/IMG_1.raw"))
-        );
+        assert!(unread("read", 1 << 20, Some(&read(0))).is_some());
+        assert!(unread("read", 1 << 20, Some(&read(1 << 20))).is_none());
+        assert!(unread("write", 1 << 20, Some(&read(0))).is_none());
+        assert!(unread("copy", 1 << 20, None).is_none());
     }
 }

@@ -3,6 +3,7 @@
 use fathom_telemetry::Bytes;
 
 pub mod copy;
+mod photos;
 pub mod swap;
 
 /// What to do about a target that is no directory.

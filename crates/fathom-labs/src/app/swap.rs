@@ -19,7 +19,8 @@ use fathom_bench::progress::ProgressSink;
 use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::schedule::{cut_short, seed, turns};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
-use fathom_host::CounterSource;
+use fathom_host::mounts::read_swaps;
+use fathom_host::{CounterSource, HostRoot};
 use fathom_io::JobError;
 use fathom_io::driver::Progress;
 use fathom_io::target::count;
@@ -37,6 +38,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::LabError;
+use crate::confounders::{self, SettingsSeen};
 use crate::db::directory;
 use crate::loads::{self, About, Course, Load};
 use crate::skipped::{self, Skipped};
@@ -101,6 +103,38 @@ pub struct SwapResult {
     options: SwapOptions,
     lines: Vec<Line>,
     skipped: Vec<Skipped>,
+    /// What the kernel's settings of swapping were meanwhile.
+    #[serde(default)]
+    settings: SettingsSeen,
+}
+
+/// The kernel's settings of what is kept in memory and how it is swapped.
+fn settings() -> Vec<(String, String)> {
+    let said = |path: &str| {
+        let text = fs::read_to_string(path).ok()?;
+        let text = text.trim();
+        // Of several the one in brackets is in use.
+        let chosen = text
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'));
+        Some(chosen.map_or(text, |c| c.0).to_owned())
+    };
+    let all = [
+        ("vm.swappiness", "/proc/sys/vm/swappiness"),
+        ("vm.page-cluster", "/proc/sys/vm/page-cluster"),
+        (
+            "transparent_hugepage",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+        ),
+        ("zswap", "/sys/module/zswap/parameters/enabled"),
+    ];
+    let known = all
+        .iter()
+        .filter_map(|(name, path)| Some(((*name).to_owned(), said(path)?)));
+    let areas = read_swaps(&HostRoot::real()).map_or(0, |a| a.len());
+    known
+        .chain([("other swap areas".to_owned(), areas.to_string())])
+        .collect()
 }
 
 fn label(limit: Option<f64>) -> String {
@@ -174,6 +208,7 @@ impl Measurement for SwapOptions {
             options: options.clone(),
             lines: limits.map(Line::new).collect(),
             skipped: Vec::new(),
+            settings: SettingsSeen::of(settings(), place.path()),
         };
         let set_up = Group::create("swap").and_then(|g| Ok((g, Swap::on(place.path(), room)?)));
         let set_up = set_up
@@ -602,6 +637,7 @@ impl ExperimentResult for SwapResult {
                 ..Finding::default()
             }
         }));
+        shown.findings.extend(self.beside());
         shown
             .sections
             .extend(skipped::skipped("app-swap", &self.skipped));
@@ -609,6 +645,18 @@ impl ExperimentResult for SwapResult {
 }
 
 impl SwapResult {
+    /// What was looked at beside it. (That all processors are used without a limit is meant so.)
+    fn beside(&self) -> Option<Finding> {
+        let jobs = self.lines.iter().flat_map(Line::jobs).collect();
+        let words = self.settings.in_words()?;
+        Some(confounders::beside(
+            "app-swap",
+            vec![words],
+            jobs,
+            "app-swap-table",
+        ))
+    }
+
     fn touches(&self, evidence: &Evidence<'_>) -> Table {
         let free = &self.lines[0];
         let device = |l: &Line, i: usize| estimate(l.mean(|r| r.device(evidence)[i]));

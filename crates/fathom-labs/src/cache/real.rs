@@ -103,6 +103,7 @@ pub(super) fn reads<'a>(keys: Keys, count: u64, threads: u32, seed: u64) -> Load
         value: 0,
         threads,
         ramp: Nanos::from_millis(20),
+        ramp_max: None,
         time: Nanos::from_millis(200),
         rate: None,
         seed,

@@ -17,11 +17,12 @@ use super::counters::{Observed, Watch};
 use super::mariadb::{self, Instance, Start};
 use super::observed::{Counts, Edge, Terms, observed};
 use super::settings::SettingArgs;
-use super::settings_seen::{DatabaseSeen, SettingsSeen};
+use super::settings_seen::DatabaseSeen;
 use super::sql::{self, Dialect, Session, SqlError};
 use super::warmth::{self, Gauge};
 use super::yours::Yours;
 use crate::LabError;
+use crate::confounders::SettingsSeen;
 use crate::skipped::Skipped;
 
 /// How a database is made.

@@ -1,6 +1,5 @@
 //! What a server does about durability and its files, asked of it: what may have shaped a number beside what was varied.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use fathom_bench::results::Evidence;
@@ -8,7 +7,7 @@ use fathom_telemetry::schema::Finding;
 use serde::{Deserialize, Serialize};
 
 use super::sql::{Answer, Dialect, Result, Session};
-use crate::conclude;
+use crate::confounders::{self, SettingsSeen};
 use crate::loads::Line;
 
 /// What was seen of a database as it had been filled.
@@ -39,7 +38,7 @@ pub(super) fn beside<S, M>(
     evidence: &Evidence<'_>,
 ) -> Finding {
     let jobs: Vec<usize> = all.iter().flat_map(|(_, line)| line.jobs()).collect();
-    let mut facts = vec![conclude::warm(&jobs, evidence)];
+    let mut facts = vec![confounders::warm(confounders::SERVERS, &jobs, evidence)];
     for (seen, _) in all {
         let cache = match &seen.unlimited {
             Some(_) => "; its page cache has no limit",
@@ -50,22 +49,10 @@ pub(super) fn beside<S, M>(
     }
     // What is tried on a database has a line of its own.
     facts.dedup();
-    let used = all
-        .iter()
-        .filter_map(|(_, line)| Some(line.mean(|r| r.processors(evidence))?.value));
-    if let Some(most) = used.max_by(f64::total_cmp) {
-        facts.push(format!("the driver took up to {most:.2} processors"));
-    }
-    conclude::beside(lab, facts, jobs, table)
-}
-
-/// As the server says them.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct SettingsSeen {
-    /// Names with values.
-    settings: Vec<(String, String)>,
-    /// Bytes of a block of the file system.
-    block: u64,
+    let lines = all.iter().map(|(_, line)| *line);
+    let used = confounders::processors(lines, evidence);
+    facts.extend(used.map(|n| format!("the driver took up to {n:.2} processors")));
+    confounders::beside(lab, facts, jobs, table)
 }
 
 impl SettingsSeen {
@@ -103,27 +90,7 @@ impl SettingsSeen {
                 }
             }
         }
-        Ok(Self {
-            settings,
-            block: std::fs::metadata(dir).map_or(0, |m| m.blksize()),
-        })
-    }
-
-    /// `fsync=on, …; blocks of 4096 bytes`; empty where nothing was asked.
-    pub(super) fn in_words(&self) -> Option<String> {
-        if self.settings.is_empty() {
-            return None;
-        }
-        let all: Vec<String> = self
-            .settings
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        Some(format!(
-            "{} over file-system blocks of {} bytes",
-            all.join(", "),
-            self.block
-        ))
+        Ok(Self::of(settings, dir))
     }
 }
 

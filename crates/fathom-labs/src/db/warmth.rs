@@ -10,6 +10,7 @@ use super::counters::Observed;
 use super::mariadb::status;
 use super::sql::{Answer, Dialect, Result, Session};
 use super::yours::Yours;
+use crate::confounders::missed_alike;
 
 /// What a database counts at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -44,8 +45,6 @@ impl<'a> Warmth<'a> {
     const FULL: f64 = 0.97;
     /// Growth within a span that is none any more, as a share of the cache.
     const GROWTH: f64 = 0.003;
-    /// Change of the share of misses from span to span, of the share itself.
-    const CHANGE: f64 = 0.1;
     /// Bytes of log within two spans of the longest period that are worth a look.
     const LOG: u64 = 256 << 10;
     /// Growth of the checkpoint's age, as a share of what is logged meanwhile.
@@ -111,16 +110,8 @@ fn missing(seen: &[Reading], logs: u64) -> Option<&'static str> {
     if small {
         return Some("its cache was still being filled");
     }
-    let misses = |a: &Reading, b: &Reading| {
-        let [asked, missed] = [0, 1].map(|i| b.asked[i].saturating_sub(a.asked[i]) as f64);
-        // What chance makes of so few.
-        (
-            missed / asked.max(1.0),
-            missed.max(1.0).sqrt() * 3.0 / asked.max(1.0),
-        )
-    };
-    let ((was, chance), (is, _)) = (misses(earlier, before), misses(before, now));
-    if (is - was).abs() > (was * W::CHANGE).max(chance).max(0.001) {
+    let misses = |a: &Reading, b: &Reading| [0, 1].map(|i| b.asked[i].saturating_sub(a.asked[i]));
+    if !missed_alike(misses(earlier, before), misses(before, now)) {
         return Some("its cache was not yet missed as often as before");
     }
     let logged = now.logged.saturating_sub(earlier.logged);

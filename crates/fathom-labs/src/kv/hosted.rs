@@ -66,6 +66,7 @@ pub(crate) fn serve(
         options: &asked.options,
         size: asked.size,
         length: (asked.ramp, asked.time),
+        together: true,
         device: source.as_ref(),
     };
     let mut ios = 0.0;

@@ -1,5 +1,6 @@
 //! The load on the tree: which key, which operation, by how many threads, and what came of it.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fathom_bench::Bench;
@@ -14,6 +15,7 @@ use fathom_telemetry::{Nanos, Op};
 use super::keys::{Drawer, Keys};
 use crate::LabError;
 use crate::clients::{self, Client, Loop, Total};
+use crate::confounders::missed_alike;
 use crate::loads;
 use fathom_system::kernel_threads::{Family, Snapshot};
 
@@ -28,6 +30,10 @@ pub(crate) trait Tree: Sync {
     /// What the engine counts, where it does.
     fn stats(&self) -> Stats {
         Stats::default()
+    }
+    /// Share of its cache that is in use, where it says so.
+    fn filled(&self) -> Option<f64> {
+        None
     }
 }
 
@@ -44,6 +50,9 @@ impl Tree for Engine {
     }
     fn stats(&self) -> Stats {
         Engine::stats(self)
+    }
+    fn filled(&self) -> Option<f64> {
+        Some(Engine::filled(self))
     }
 }
 
@@ -75,8 +84,10 @@ pub(crate) struct Load<'a> {
     pub value: u32,
     /// Threads.
     pub threads: u32,
-    /// Left out at the start.
+    /// Left out at the start, at least.
     pub ramp: Nanos,
+    /// Longest ramp, while the cache is cold; `None` where whoever loads it has warmed it.
+    pub ramp_max: Option<Nanos>,
     /// Measured.
     pub time: Nanos,
     /// Operations per second that come, whatever was answered.
@@ -165,12 +176,18 @@ pub(crate) fn run(
             Ok(())
         })
     };
+    let looks = RefCell::new(Vec::new());
+    let cold = || {
+        let mut looks = looks.borrow_mut();
+        looks.push(tree.stats());
+        load.ramp_max.and(cold(tree.filled()?, &looks))
+    };
     let how = Loop {
         open: load.rate.map(|rate| (rate, load.seed ^ 0xa441)),
         ramp: load.ramp,
         time: load.time,
-        cold: &|| None,
-        ramp_max: load.ramp,
+        cold: &cold,
+        ramp_max: load.ramp_max.unwrap_or(load.ramp),
         kinds: &[&[Op::Read, Op::Write]],
         stop,
     };
@@ -201,6 +218,26 @@ pub(crate) fn run(
         kernel_cpu: kernel_cpu(&after.kernel, &before.kernel),
         device: after.device.zip(before.device).map(|(a, b)| a.since(&b)),
     })
+}
+
+/// What stands against so full a cache, looked at once per window: frames that nobody uses while others are missed, or a share
+/// of misses that still changes.
+fn cold(filled: f64, looks: &[Stats]) -> Option<&'static str> {
+    let [.., earlier, before, now] = looks else {
+        return Some("it had not been looked at for long enough");
+    };
+    let now = now.since(before);
+    if is_filling(filled, &now) {
+        return Some("its cache was still being filled");
+    }
+    let asked = |s: &Stats| [s.hits + s.misses, s.misses];
+    let alike = missed_alike(asked(&before.since(earlier)), asked(&now));
+    (!alike).then_some("its cache was not yet missed as often as before")
+}
+
+/// Whether a cache that is so full still grows: more than one access in a hundred misses it.
+pub(crate) fn is_filling(filled: f64, seen: &Stats) -> bool {
+    filled < 1.0 && seen.miss_ratio().is_some_and(|m| m > 0.01)
 }
 
 /// One operation; whether it read or wrote.
@@ -328,6 +365,7 @@ mod tests {
             value: 0,
             threads: 4,
             ramp: Nanos::from_millis(100),
+            ramp_max: Some(Nanos::from_secs(30)),
             time: Nanos::from_millis(300),
             rate: None,
             seed: 1,
@@ -354,6 +392,28 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_that_fills_or_learns_is_cold() {
+        let looks = |misses: [u64; 3]| {
+            misses.map(|misses| Stats {
+                hits: 100_000 - misses,
+                misses,
+                ..Stats::default()
+            })
+        };
+        let sums = |misses: [u64; 3]| {
+            let [a, b, c] = looks(misses);
+            [a, a.and(&b), a.and(&b).and(&c)]
+        };
+        let steady = sums([9_000, 9_100, 9_000]);
+        assert_eq!(cold(1.0, &steady), None);
+        assert!(cold(1.0, &steady[..2]).is_some_and(|w| w.contains("long enough")));
+        assert!(cold(0.9, &steady).is_some_and(|w| w.contains("filled")));
+        // All that is asked for is in it.
+        assert_eq!(cold(0.9, &sums([9_000, 500, 500])), None);
+        assert!(cold(1.0, &sums([0, 20_000, 9_000])).is_some_and(|w| w.contains("missed")));
+    }
+
+    #[test]
     fn hashed_keys_lie_anywhere_and_are_found_again() {
         let load = Load {
             mix: Mix {
@@ -368,6 +428,7 @@ mod tests {
             value: 0,
             threads: 1,
             ramp: Nanos::ZERO,
+            ramp_max: None,
             time: Nanos::ZERO,
             rate: None,
             seed: 1,

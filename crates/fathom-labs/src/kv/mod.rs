@@ -19,6 +19,7 @@ mod versus;
 mod workloads;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use fathom_bench::cost::RunCost;
@@ -35,7 +36,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::LabError;
-use crate::clients::ticker;
+use crate::clients::{ramp_max, ticker};
+use crate::confounders::SettingsSeen;
 use crate::loads::{self, About};
 use crate::skipped::{self, Skipped};
 pub use cost::app_cost;
@@ -53,6 +55,8 @@ use workloads::Sweep;
 pub use workloads::{WORKLOADS, Workload};
 
 const PAGES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
+/// Ramp in which a cache is looked at often enough.
+const LOOKED_AT: Nanos = Nanos::from_millis(400);
 const CACHES: [f64; 5] = [5.0, 10.0, 25.0, 50.0, 100.0];
 
 /// What one line of the table measures.
@@ -97,6 +101,9 @@ pub struct KvResult {
     skipped: Vec<Skipped>,
     /// This fathom was built with assertions.
     assertions: bool,
+    /// Where the tree's file lies; nothing on a model and on a device.
+    #[serde(default)]
+    files: SettingsSeen,
 }
 
 impl ExperimentResult for KvResult {
@@ -187,7 +194,12 @@ impl KvOptions {
 
 fn time(plan: &Plan, options: &KvOptions) -> (Nanos, Nanos) {
     let time = options.time.unwrap_or(Nanos(plan.profile.job_time.0 * 3));
-    (Nanos(time.0 / 4), time)
+    let ramp = Nanos(time.0 / 4);
+    match options.model {
+        Some(_) => (ramp, time),
+        // Long enough to look at the cache.
+        None => (ramp.max(LOOKED_AT), time),
+    }
 }
 
 /// Time and bytes, at most.
@@ -264,8 +276,14 @@ pub fn run(
     };
     lab.rounds()?;
     skipped::missing(lab.book, &lab.skipped, false);
+    let about = lab.bench.describe();
+    let dir = about.path.filter(|_| about.kind == "directory");
+    let dir = dir.as_deref().and_then(|f| Path::new(f).parent());
     let result = KvResult {
         options: options.clone(),
+        files: dir.map_or_else(SettingsSeen::default, |dir| {
+            SettingsSeen::of(Vec::new(), dir)
+        }),
         versions: lab.beside.versions,
         skipped: lab.skipped,
         lines: lab.lines,
@@ -411,6 +429,7 @@ impl Lab<'_> {
             options: self.options,
             size: self.plan.limits.size,
             length: time(self.plan, self.options),
+            together: false,
             device: source.as_ref(),
         };
         let stop = || bench.interrupted();
@@ -523,7 +542,7 @@ impl Beside {
             engine.is_none_or(|e| beside.versions.contains_key(e))
         });
         if !beside.versions.is_empty()
-            && let Some(dir) = about.path.as_deref().map(std::path::Path::new)
+            && let Some(dir) = about.path.as_deref().map(Path::new)
             && let Some(dir) = dir.parent()
         {
             let most = cells.iter().map(Cell::bytes).max().unwrap_or(0);
@@ -584,6 +603,7 @@ fn load_of<'a>(
         threads: options.threads,
         hashed: cell.hashed(),
         ramp: if cell.keys == 0 { Nanos::ZERO } else { ramp },
+        ramp_max: Some(ramp_max(time)),
         time,
         rate: options.rate,
         // Engines are held against each other on the same keys.

@@ -11,6 +11,7 @@ use fathom_telemetry::{Bytes, Flag, FlagCode};
 
 use super::{Cell, KvOptions, KvResult, Line, Repeat, Sweep};
 use crate::conclude::{self, Choice, Told};
+use crate::confounders;
 
 /// Half of the interval of a share of the ceiling that says something, of the share.
 const KNOWN: f64 = 1.0 / 3.0;
@@ -175,6 +176,45 @@ pub(super) fn present(result: &KvResult, evidence: &Evidence<'_>, shown: &mut Sh
         .extend(all.iter().flat_map(Shows::headlines));
     shown.findings.extend(dipped);
     shown.findings.extend(conclusion(&all, evidence));
+    shown.findings.extend(beside(result, evidence));
+}
+
+/// What was looked at beside all of them. On a model there is nothing that could be otherwise.
+fn beside(result: &KvResult, evidence: &Evidence<'_>) -> Option<Finding> {
+    let o = &result.options;
+    let lines = || result.lines.iter().filter(|l| !l.repeats.is_empty());
+    if o.model.is_some() || lines().next().is_none() {
+        return None;
+    }
+    let own = lines().filter(|l| l.setting.engine.is_none());
+    let own: Vec<usize> = own.flat_map(Line::jobs).collect();
+    let mut facts = vec![confounders::warm(confounders::CACHES, &own, evidence)];
+    if lines().any(|l| l.setting.engine.is_some()) {
+        facts.push(
+            "what other engines keep in their caches is not known: all had the same ramp".into(),
+        );
+    }
+    facts.push(
+        match (o.commit, o.buffered) {
+            (true, _) => "every commit is synced",
+            (false, true) => "what was changed within the last second is lost with the machine's power, and pages are in the page cache, too",
+            (false, false) => "what was changed within the last second is lost with the machine's power",
+        }
+        .into(),
+    );
+    facts.push(
+        "pages are written elsewhere and never over themselves: there is no doublewrite to pay"
+            .into(),
+    );
+    facts.extend(result.files.in_words());
+    let used = confounders::processors(lines(), evidence);
+    facts.extend(
+        used.map(|n| {
+            format!("this process, which is load and engine, took up to {n:.2} processors")
+        }),
+    );
+    let jobs = lines().flat_map(Line::jobs).collect();
+    Some(confounders::beside("kv", facts, jobs, "kv-waits"))
 }
 
 /// What to set where something was varied: pages against one that InnoDB has, caches step by step.

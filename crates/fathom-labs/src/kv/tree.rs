@@ -49,6 +49,8 @@ pub(super) struct Setup<'a> {
     pub(super) size: u64,
     /// Ramp and measured time.
     pub(super) length: (Nanos, Nanos),
+    /// Others are measured at the same time: the ramp is as long as theirs.
+    pub(super) together: bool,
     pub(super) device: Option<&'a CounterSource>,
 }
 
@@ -65,7 +67,10 @@ impl Setup<'_> {
         let half = self.options.half(self.size);
         let store = || Arc::new(FileStore::new(Arc::clone(file), half));
         let engine = Engine::create(store(), &self.options.filling(half, cell))?;
-        let load = load_of(self.length, cell, self.options, repeat, self.device);
+        let mut load = load_of(self.length, cell, self.options, repeat, self.device);
+        if self.together {
+            load.ramp_max = Some(load.ramp);
+        }
         load::fill(&engine, load.first_keys().into_iter(), cell.value, stop)?;
         let leaves = engine.leaves();
         engine.close()?;

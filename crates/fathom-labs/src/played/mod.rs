@@ -23,7 +23,7 @@ use fathom_telemetry::{FlagCode, Nanos, Op, Record, Recorder};
 use crate::LabError;
 use crate::clients::{Arrivals, Windows};
 use crate::kv::keys::Drawer;
-use crate::kv::load::{Load, Outcome, operation};
+use crate::kv::load::{Load, Outcome, is_filling, operation};
 pub(crate) use memory::MemoryStore;
 use stage::{BACKGROUND, Stage};
 
@@ -167,8 +167,8 @@ struct Shared {
     windows: Windows,
     arrivals: RefCell<Option<Arrivals>>,
     operations: Cell<u64>,
-    /// Operations and counters when measuring began.
-    before: Cell<Option<(u64, Stats)>>,
+    /// Operations, counters and the share of the cache in use when measuring began.
+    before: Cell<Option<(u64, Stats, f64)>>,
     over: Cell<bool>,
     failed: First,
     load: Load<'static>,
@@ -177,8 +177,9 @@ struct Shared {
 }
 
 impl Shared {
-    fn count(&self) -> (u64, Stats) {
-        (self.operations.get(), self.engine.stats())
+    fn count(&self) -> (u64, Stats, f64) {
+        let engine = &self.engine;
+        (self.operations.get(), engine.stats(), engine.filled())
     }
 
     /// When the next operation comes; in a closed loop at once.
@@ -250,18 +251,21 @@ pub(crate) struct Counted {
     windows: Windows,
     operations: u64,
     stats: Stats,
+    /// Its cache was still being filled when measuring began.
+    cold: bool,
     load: Load<'static>,
 }
 
 impl Counted {
-    fn of(shared: &Shared, after: (u64, Stats)) -> Self {
-        let before = shared.before.get();
-        let (operations, stats) = match before {
-            Some((n, stats)) => (after.0 - n, after.1.since(&stats)),
-            // One that was ended in its ramp has counted nothing.
-            None => (0, Stats::default()),
-        };
+    fn of(shared: &Shared, after: (u64, Stats, f64)) -> Self {
+        // One that was ended in its ramp has counted nothing.
+        let (n, stats, filled) = shared.before.get().unwrap_or(after);
+        let (operations, stats) = (after.0 - n, after.1.since(&stats));
         Self {
+            // One that begins empty is measured as it grows.
+            cold: shared.load.ramp_max.is_some()
+                && shared.load.count > 0
+                && is_filling(filled, &stats),
             windows: shared.windows.clone(),
             operations,
             stats,
@@ -276,6 +280,7 @@ impl Counted {
         let mut all = self.windows.gather(first);
         (all.clients, all.wall) = (load.threads, Nanos(job.wall_ns.max(1)));
         all.rate = load.rate;
+        all.cold = self.cold.then_some("its cache was still being filled");
         all.noted = job.flags.clone();
         all.noted.retain(|f| f.code == FlagCode::Simulated);
         Outcome {

@@ -2,7 +2,7 @@
 
 use crate::common::{Place, beside_others, skip};
 use crate::contract::promised;
-use crate::db::{found, ids, is_rate, table};
+use crate::db::{beside, found, ids, is_rate, table};
 
 #[test]
 fn files_are_copied_and_the_source_is_only_read() {
@@ -29,6 +29,11 @@ fn files_are_copied_and_the_source_is_only_read() {
     let rows = table(&json, "app-copy-table")["rows"].as_array().unwrap();
     let phases: Vec<&str> = rows.iter().map(|r| r[0].as_str().unwrap()).collect();
     assert_eq!(phases, ["read", "write", "copy", "metadata"]);
+    let said = beside(&json, "app-copy-beside");
+    assert!(
+        said.contains("source: files in ") && said.contains("; target: files in "),
+        "{said}"
+    );
     assert_eq!(std::fs::read(source.join("a.raw")).unwrap().len(), 100_000);
     assert_eq!(
         std::fs::read_dir(&target).unwrap().count(),
@@ -65,6 +70,11 @@ fn swapping_is_measured_or_said_to_be_impossible() {
     } else {
         assert!(is_rate(&rows[1][1]));
     }
+    let said = beside(&json, "app-swap-beside");
+    assert!(
+        said.contains("vm.swappiness=") && said.contains("other swap areas="),
+        "{said}"
+    );
     assert!(place.names().is_empty(), "{:?}", place.names());
     let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
     assert!(!areas.contains(place.dir.to_str().unwrap()), "{areas}");

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::common::{Place, Said, beside_others, skip, until, wait};
 use crate::contract::promised;
-use crate::db::{found, ids, is_rate, no_room, table};
+use crate::db::{beside, found, ids, is_rate, no_room, table};
 use crate::db_failures::{mariadb, reached};
 use crate::own_servers::{SECRET, postgresql, postgresql_with, quiet};
 use crate::postgres::open_place;
@@ -90,9 +90,7 @@ fn own_scripts(place: &Place, database: &str, mode: &str) {
         "{findings:?}"
     );
     // How durable it was, asked of it.
-    let all = json["findings"].as_array().unwrap();
-    let found = all.iter().find(|f| f["id"] == "sql-beside").unwrap();
-    let said = found["text"].as_str().unwrap();
+    let said = beside(&json, "sql-beside");
     assert!(
         said.contains(&format!("{database}: ")) && said.contains('='),
         "{said}"

@@ -12,6 +12,7 @@ mod context;
 mod contract;
 mod db;
 mod db_failures;
+mod db_rocksdb;
 mod db_sql;
 mod device_errors;
 mod devices_and_reports;

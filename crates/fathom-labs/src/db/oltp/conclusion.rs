@@ -6,6 +6,7 @@ use fathom_telemetry::schema::Finding;
 
 use super::{Cell, Experiment, FORMATS, Line, Mix, OltpResult};
 use crate::conclude::{self, Choice, Told};
+use crate::confounders;
 
 /// InnoDB's page size where nobody says another, bytes.
 const USUAL_PAGE: u64 = 16 << 10;
@@ -84,7 +85,7 @@ pub(super) fn of_mix(
 pub(super) fn beside(result: &OltpResult, evidence: &Evidence<'_>) -> Option<Finding> {
     let jobs: Vec<usize> = result.lines.iter().flat_map(Line::jobs).collect();
     let first = result.lines.iter().find(|l| !l.repeats.is_empty())?;
-    let mut facts = vec![conclude::warm(&jobs, evidence)];
+    let mut facts = vec![confounders::warm(confounders::SERVERS, &jobs, evidence)];
     facts.extend(result.facts.beside());
     let page = first.setting.page;
     let bytes = |format| {
@@ -103,7 +104,7 @@ pub(super) fn beside(result: &OltpResult, evidence: &Evidence<'_>) -> Option<Fin
             "no holes are punched here: page compression frees nothing on disk".into()
         });
     }
-    Some(conclude::beside(
+    Some(confounders::beside(
         "oltp",
         facts,
         jobs,

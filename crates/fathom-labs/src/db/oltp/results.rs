@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::super::bound::{self, Seen};
 use super::super::mariadb::Instance;
 use super::super::objective::{Steps, steps_table};
-use super::super::settings_seen::SettingsSeen;
 use super::super::sql::Dialect;
 use super::super::tried::{self, Pair, Tried};
 use super::conclusion;
 use super::{Cell, Counted, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
+use crate::confounders::SettingsSeen;
 
 /// What was seen of the servers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

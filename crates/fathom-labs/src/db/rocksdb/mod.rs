@@ -6,7 +6,7 @@
 mod printed;
 mod results;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -19,14 +19,16 @@ use fathom_bench::results::{Evidence, ExperimentResult, Shown};
 use fathom_bench::{Bench, Notebook, NotebookError, Plan};
 use fathom_host::CounterSource;
 use fathom_io::JobError;
+use fathom_io::clock::{children_cpu, monotonic};
 use fathom_io::target::count;
 use fathom_telemetry::schema::DeviceDelta;
-use fathom_telemetry::{Bytes, Nanos, Op};
+use fathom_telemetry::{Bytes, Flag, FlagCode, Nanos, Op};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{DbOptions, directory};
 use crate::LabError;
+use crate::confounders::SettingsSeen;
 use crate::loads::{self, About};
 use crate::skipped::{self, Skipped};
 use fathom_system::lab_dir::LabDir;
@@ -90,6 +92,8 @@ pub struct RocksOptions {
     pub cache: Bytes,
 }
 
+/// Bytes of a block of its tables.
+const BLOCK: u64 = 4096;
 /// Bytes of a key.
 pub const KEY: u64 = 16;
 
@@ -149,6 +153,12 @@ pub struct RocksResult {
     version: String,
     lines: Vec<Line>,
     skipped: Vec<Skipped>,
+    /// Fills end when everything is flushed and compacted.
+    #[serde(default)]
+    settles: bool,
+    /// What RocksDB wrote of its own settings.
+    #[serde(default)]
+    settings: SettingsSeen,
 }
 
 impl Measurement for RocksOptions {
@@ -212,10 +222,13 @@ impl Measurement for RocksOptions {
             version: String::new(),
             lines: Vec::new(),
             skipped,
+            settles: false,
+            settings: SettingsSeen::default(),
         };
         let mut measured = Ok(());
         if let Some((program, place)) = &found {
             result.version.clone_from(&program.version);
+            result.settles = program.settles;
             let mut lab = Lab {
                 bench,
                 plan,
@@ -227,6 +240,7 @@ impl Measurement for RocksOptions {
             };
             measured = lab.rounds(&mut result.lines);
             measured = measured.map_err(|e| super::with_room(place.path(), e));
+            result.settings = SettingsSeen::of(settings(&place.path().join("db")), place.path());
         }
         drop(found);
         skipped::missing(book, &result.skipped, true);
@@ -319,10 +333,10 @@ impl Lab<'_> {
                 filled = true;
                 let before = device.as_ref().and_then(count);
                 let limit = time(self.plan, self.options);
-                let (printed, series) = self.one(workload, repeat, limit)?;
+                let said = self.one(workload, repeat, limit)?;
                 let device = device.as_ref().and_then(count).zip(before);
                 let device = device.map(|(after, before)| after.since(&before));
-                let repeat = self.keep(&line.setting, repeat, printed, &series, device);
+                let repeat = self.keep(&line.setting, repeat, said, device);
                 line.repeats.push(repeat);
                 done += 1;
             }
@@ -334,8 +348,11 @@ impl Lab<'_> {
         &mut self,
         setting: &Setting,
         repeat: u32,
-        printed: Printed,
-        series: &[(f64, f64)],
+        Said {
+            printed,
+            series,
+            processors,
+        }: Said,
         device: Option<DeviceDelta>,
     ) -> Repeat {
         let writes = ["fill", "overwrite", "update"];
@@ -344,7 +361,11 @@ impl Lab<'_> {
             false => Op::Read,
         };
         let bytes = printed.megabytes.map_or(0.0, |m| m * 1e6 * printed.seconds);
-        let load = printed.load(op, setting.threads, bytes as u64, series);
+        let mut load = printed.load(op, setting.threads, bytes as u64, &series);
+        let of_wall = |share: f64| Nanos((share * load.wall.0 as f64) as u64);
+        load.cpu = (of_wall(processors.0), of_wall(processors.1));
+        load.noted
+            .extend(cold(self.options, &setting.workload, &printed));
         let course = load.course.clone();
         let operations = load.operations();
         let about = About {
@@ -365,12 +386,7 @@ impl Lab<'_> {
     }
 
     /// Runs one workload; a fill has no limit of time, so that what is read later is complete.
-    fn one(
-        &self,
-        workload: &RocksWorkload,
-        repeat: u32,
-        limit: Nanos,
-    ) -> Result<(Printed, Vec<(f64, f64)>), LabError> {
+    fn one(&self, workload: &RocksWorkload, repeat: u32, limit: Nanos) -> Result<Said, LabError> {
         let (options, place) = (self.options, &self.place.plain());
         let log = place.join("db_bench.log");
         let report = place.join("report.csv");
@@ -391,6 +407,7 @@ impl Lab<'_> {
             .arg(format!("--value_size={}", options.value))
             .arg(format!("--seed={seed}"))
             .arg(format!("--cache_size={}", options.cache.0))
+            .arg(format!("--block_size={BLOCK}"))
             .arg(format!("--use_existing_db={}", u32::from(!workload.fills)))
             .arg(format!(
                 "--threads={}",
@@ -400,6 +417,7 @@ impl Lab<'_> {
                 "--use_direct_io_for_flush_and_compaction",
                 "--use_direct_reads",
                 "--batch_size=8",
+                "--sync=0",
                 "--max_write_buffer_number=64",
                 "--compression_type=none",
                 "--statistics",
@@ -413,8 +431,11 @@ impl Lab<'_> {
             let seconds = limit.as_secs_f64().ceil().max(1.0);
             command.arg(format!("--duration={seconds}"));
         }
+        let (began, used) = (monotonic(), children_cpu());
         let mut kept = ChildGuard::start(command, &log)?;
         kept.succeed(&|| self.bench.interrupted())?;
+        let (took, all) = (monotonic().since(began), children_cpu());
+        let share = |all: Nanos, before: Nanos| (all - before).0 as f64 / took.0.max(1) as f64;
         // Its files are closed when it has ended; the log may be written a moment later on some file systems.
         std::thread::sleep(Duration::from_millis(1));
         let said = std::fs::read_to_string(&log).unwrap_or_default();
@@ -426,8 +447,75 @@ impl Lab<'_> {
             ))
         })?;
         let series = std::fs::read_to_string(&report).unwrap_or_default();
-        Ok((printed, parse_series(&series)))
+        Ok(Said {
+            printed,
+            series: parse_series(&series),
+            processors: (share(all.0, used.0), share(all.1, used.1)),
+        })
     }
+}
+
+/// What one run of db_bench gave.
+struct Said {
+    printed: Printed,
+    /// Rates by seconds.
+    series: Vec<(f64, f64)>,
+    /// That it kept over all of its run: user, system.
+    processors: (f64, f64),
+}
+
+/// Of RocksDB's own settings, which it writes beside its tables, those that shape what is measured; and that its log is not
+/// synced, which each write says.
+fn settings(db: &Path) -> Vec<(String, String)> {
+    const TELLING: [&str; 7] = [
+        "use_direct_reads",
+        "use_direct_io_for_flush_and_compaction",
+        "bytes_per_sync",
+        "write_buffer_size",
+        "max_write_buffer_number",
+        "compression",
+        "block_size",
+    ];
+    let files = std::fs::read_dir(db).into_iter().flatten().flatten();
+    let newest = files
+        .map(|f| f.path())
+        .filter(|p| {
+            p.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with("OPTIONS-"))
+        })
+        .max();
+    let text = newest.and_then(|p| std::fs::read_to_string(p).ok());
+    let Some(text) = text else {
+        return Vec::new();
+    };
+    let told = TELLING.into_iter().filter_map(|name| {
+        let mut lines = text.lines().filter_map(|l| l.trim().split_once('='));
+        let (name, value) = lines.find(|(n, _)| *n == name)?;
+        Some((name.to_owned(), value.to_owned()))
+    });
+    std::iter::once(("sync".to_owned(), "0".to_owned()))
+        .chain(told)
+        .collect()
+}
+
+/// The block cache begins empty with each program: lookups that fill it are measured with the others.
+fn cold(options: &RocksOptions, workload: &str, printed: &Printed) -> Option<Flag> {
+    const FEW: f64 = 10.0;
+    let of = |name: &str| printed.counters.get(name).map_or(0.0, |n| *n as f64);
+    let asked = of("rocksdb.block.cache.hit") + of("rocksdb.block.cache.miss");
+    let holds = options.cache.0.min(options.data()) as f64 / BLOCK as f64;
+    // What is read in order, once, is never found in it.
+    let looks = asked > 0.0 && !workload.ends_with("seq");
+    (looks && asked < FEW * holds).then(|| Flag {
+        void: asked < holds,
+        ..Flag::new(
+            FlagCode::NotSteady,
+            format!(
+                "the block cache began empty: {asked:.0} lookups, and it holds {holds:.0} blocks"
+            ),
+            "give it more --time, or a smaller --cache",
+        )
+    })
 }
 
 /// Never the seed of a fill for what comes after one, in any repeat.
@@ -438,6 +526,54 @@ fn seed(seed: u64, repeat: u32, workload: &RocksWorkload) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        options: RocksOptions,
+    }
+
+    #[test]
+    fn lookups_that_only_fill_the_block_cache_are_void() {
+        let mut options = Typed::parse_from(["rocksdb", "--cache", "8m"]).options;
+        options.keys = 500_000;
+        let told = |workload: &str, hit: u64, miss: u64| {
+            let counters = [("hit", hit), ("miss", miss)];
+            let printed = Printed {
+                counters: counters
+                    .map(|(n, v)| (format!("rocksdb.block.cache.{n}"), v))
+                    .into(),
+                ..Printed::default()
+            };
+            cold(&options, workload, &printed).map(|f| f.void)
+        };
+        // It holds 2048 blocks.
+        assert_eq!(told("readrandom", 1_000, 40_000), None);
+        assert_eq!(told("readrandom", 1_000, 10_000), Some(false));
+        assert_eq!(told("readrandom", 0, 2_000), Some(true));
+        assert_eq!(told("readseq", 0, 2_000), None);
+        assert_eq!(told("fillrandom", 0, 0), None);
+    }
+
+    #[test]
+    fn settings_are_those_that_rocksdb_wrote_last() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(settings(dir.path()), []);
+        for (name, size) in [("OPTIONS-000005", 8192), ("OPTIONS-000009", 4096)] {
+            let text = format!(
+                "[CFOptions \"default\"]\n  compression=kNoCompression\n  block_size={size}\n"
+            );
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let told = settings(dir.path())
+            .into_iter()
+            .map(|(n, v)| format!("{n}={v}"));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            ["sync=0", "compression=kNoCompression", "block_size=4096"]
+        );
+    }
 
     #[test]
     fn reads_never_have_the_seed_of_a_fill() {

@@ -9,6 +9,7 @@ use fathom_telemetry::schema::{Chart, ChartKind, Finding, Section, Table};
 use fathom_telemetry::{Flag, FlagCode};
 
 use super::{Line, Repeat, RocksResult};
+use crate::confounders;
 
 /// A line with what it rests on.
 struct Shows<'a> {
@@ -103,6 +104,7 @@ pub(super) fn present(result: &RocksResult, evidence: &Evidence<'_>, shown: &mut
         shown.headlines.push(mean);
     }
     shown.findings.extend(conclusion(&all));
+    shown.findings.push(beside(result, &all, evidence));
 }
 
 /// What a write costs the device and what the block cache spares it. Nothing was varied, so nothing is proposed.
@@ -137,6 +139,26 @@ fn conclusion(all: &[Shows<'_>]) -> Option<Finding> {
         refuted_by: "The same with another --seed whose intervals lie elsewhere.".into(),
         ..Finding::default()
     })
+}
+
+/// What was looked at beside it.
+fn beside(result: &RocksResult, all: &[Shows<'_>], evidence: &Evidence<'_>) -> Finding {
+    let jobs: Vec<usize> = all.iter().flat_map(|s| s.line.jobs()).collect();
+    let mut facts = vec![
+        confounders::warm(confounders::CACHES, &jobs, evidence),
+        if result.settles {
+            "fills end when everything is flushed and compacted, none of which falls to the reads after them"
+        } else {
+            "this db_bench does not wait for compactions: reads may carry those of the fill before them"
+        }
+        .into(),
+        "what was written last is lost with the machine's power: the log is not synced".into(),
+    ];
+    facts.extend(result.settings.in_words());
+    let lines = all.iter().map(|s| s.line);
+    let used = confounders::processors(lines, evidence);
+    facts.extend(used.map(|n| format!("db_bench took up to {n:.2} processors")));
+    confounders::beside("rocksdb", facts, jobs, "rocksdb-counters")
 }
 
 fn charts(all: &[Shows<'_>]) -> Vec<Chart> {
