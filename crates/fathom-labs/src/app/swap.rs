@@ -619,28 +619,36 @@ impl ExperimentResult for SwapResult {
             )
         }));
         let least = limited().next_back();
-        shown.findings.extend(least.map(|(line, share, e)| {
-            let (low, high) = (e.low.unwrap_or(0.0), e.high.unwrap_or(f64::INFINITY));
-            let verdict = match low > 1.0 || high < 1.0 {
-                true => format!("{:.0} times as slow (95 % interval {low:.0} to {high:.0})", e.value),
-                false => "not shown to be slower".to_owned(),
-            };
-            Finding {
-                id: "app-swap-slower".into(),
-                text: format!(
-                    "With {share} % of its working set in memory, a process that swaps to this target is {verdict}."
-                ),
-                confidence: "moderate".into(),
-                jobs: [free.jobs(), line.jobs()].concat(),
-                evidence: vec!["app-swap-slower".into(), "app-swap-table".into()],
-                refuted_by: "The same command with another --seed whose interval lies elsewhere.".into(),
-                ..Finding::default()
-            }
-        }));
+        shown.findings.extend(
+            least.map(|(line, share, e)| told([free.jobs(), line.jobs()].concat(), share, &e)),
+        );
         shown.findings.extend(self.beside());
         shown
             .sections
             .extend(skipped::skipped("app-swap", &self.skipped));
+    }
+}
+
+/// By how much a process is slower with such a share in memory, percent.
+fn told(jobs: Vec<usize>, share: f64, e: &Estimate) -> Finding {
+    let (low, high) = (e.low.unwrap_or(0.0), e.high.unwrap_or(f64::INFINITY));
+    let verdict = match low > 1.0 || high < 1.0 {
+        true => format!(
+            "{:.0} times as slow (95 % interval {low:.0} to {high:.0})",
+            e.value
+        ),
+        false => "not shown to be slower".to_owned(),
+    };
+    Finding {
+        id: "app-swap-slower".into(),
+        text: format!(
+            "With {share} % of its working set in memory, a process that swaps to this target is {verdict}."
+        ),
+        confidence: "moderate".into(),
+        jobs,
+        evidence: vec!["app-swap-slower".into(), "app-swap-table".into()],
+        refuted_by: "The same command with another --seed whose interval lies elsewhere.".into(),
+        ..Finding::default()
     }
 }
 
