@@ -179,6 +179,47 @@ impl Database {
         })
     }
 
+    /// A MariaDB that was made and filled; it does not run.
+    pub(super) fn of_instance(
+        version: &str,
+        instance: Instance,
+        (schema, set): (&'static str, &[String]),
+    ) -> Self {
+        Self {
+            name: "mariadb",
+            version: version.to_owned(),
+            kind: Kind::MariaDb(instance),
+            set: set.to_vec(),
+            schema,
+            budget: Budget::default(),
+        }
+    }
+
+    /// The lab's own MariaDB.
+    pub(super) fn instance(&self) -> Option<&Instance> {
+        match &self.kind {
+            Kind::MariaDb(i) => Some(i),
+            _ => None,
+        }
+    }
+
+    /// The user's.
+    pub(super) fn yours(&self) -> Option<&Yours> {
+        match &self.kind {
+            Kind::Yours(y) => Some(y),
+            _ => None,
+        }
+    }
+
+    /// Stops a server that the lab started, until it is changed.
+    pub(super) fn stop(&mut self) {
+        match &mut self.kind {
+            Kind::MariaDb(i) => i.stop(),
+            Kind::Postgres(c) => c.stop(),
+            _ => {}
+        }
+    }
+
     /// Its server anew, with settings over those that all have; of the user's, they are set as they can be without a restart.
     pub(super) fn change(
         &mut self,

@@ -8,7 +8,7 @@ use std::process::Child;
 
 use crate::common::{Place, beside_others, codes, end, send, skip, until};
 use crate::contract::promised;
-use crate::db::{conditions_hold, found, ids, no_room, table, tpcc};
+use crate::db::{beside, conditions_hold, found, ids, no_room, table, tpcc};
 use crate::db_failures::{lab, process, reached};
 
 /// Whether there is a server to be made.
@@ -51,6 +51,51 @@ fn tpcc_holds_its_consistency_conditions_on_postgresql() {
     let _turn = beside_others();
     let Some(place) = open_place() else { return };
     conditions_hold(&place, "postgresql", Some("commit_delay=10"));
+}
+
+#[test]
+fn sysbenchs_load_runs_on_a_private_postgresql_and_what_is_tried_is_a_setting_of_it() {
+    let _turn = beside_others();
+    let Some(place) = open_place() else { return };
+    let mut line: Vec<&str> =
+        "db mysql . --database postgresql --rows 4000 --pool 48m --threads 4 --workload read --repeats 2 --time 300ms --no-embedded --json"
+            .split(' ')
+            .collect();
+    line.extend(["--try", "commit_delay=10"]);
+    let Some(json) = found(place.fathom(&line)) else {
+        return;
+    };
+    promised(&json);
+    let engines: Vec<_> = json["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|j| j["engine"].as_str().unwrap())
+        .collect();
+    assert!(
+        engines.len() == 4 && engines.iter().all(|e| e.contains("(PostgreSQL) ")),
+        "{engines:?}"
+    );
+    let rows = table(&json, "oltp-try-table")["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    let said = beside(&json, "oltp-beside");
+    assert!(
+        said.contains("block_size=8192") && said.contains("full_page_writes=on"),
+        "{said}"
+    );
+    let of_server = ids(&json, "sections");
+    assert!(of_server.contains(&"oltp-try"), "{of_server:?}");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+    let refused = "db mysql . --database postgresql --experiment page-size";
+    let said = place
+        .fathom(&refused.split(' ').collect::<Vec<_>>())
+        .expect(2);
+    assert!(
+        said.stderr
+            .contains("it can show threads, one, objective and try"),
+        "{}",
+        said.stderr
+    );
 }
 
 #[test]

@@ -2,32 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fathom_bench::progress::ProgressSink;
 use fathom_bench::schedule::{seed, turns};
 use fathom_bench::{Bench, Notebook, Plan};
-use fathom_host::CounterSource;
-use fathom_io::target::count;
 use fathom_system::lab_dir::LabDir;
 use fathom_telemetry::Nanos;
 use serde_json::json;
 
-use super::super::counters::Watch;
+use super::super::database::Database;
 use super::super::mariadb::{Instance, Programs, Start};
-use super::super::observed::observed;
 use super::super::server::Place;
 use super::super::sql::{Dialect, Result as SqlResult, Session, SqlError, WHOLE_TABLES, quoted};
-use super::super::warmth::{self, Gauge};
-use super::super::yours::Yours;
 use super::driver::{self, Load};
 use super::results::Facts;
 use super::rows::{insert_rows, table, write_rows};
 use super::{
-    Cell, Counted, Experiment, FORMATS, Line, OltpOptions, ROW, Repeat, cells, log_bytes, sysbench,
+    Cell, Counted, Experiment, FORMATS, Line, OltpOptions, ROW, Repeat, SCHEMA, cells, log_bytes,
+    sysbench,
 };
 use crate::LabError;
 use crate::loads::{About, Course};
+
+/// Bytes of PostgreSQL's pages, which are fixed when it is built.
+const POSTGRES_PAGE: u64 = 8 << 10;
 
 /// Why a measurement ended.
 enum Ended {
@@ -49,38 +48,50 @@ impl From<LabError> for Ended {
     }
 }
 
+/// Servers that are measured.
+pub(super) enum Servers {
+    /// The lab's own MariaDB, one for each page and format that is measured.
+    InnoDb(InnoDb),
+    /// The one that there is, and what is tried on it now.
+    One(Box<Database>, Option<Vec<String>>),
+}
+
+/// MariaDB by page and format, of which one runs at a time.
+pub(super) struct InnoDb {
+    programs: Programs,
+    filled: BTreeMap<(u64, usize), Database>,
+    running: Option<Cell>,
+}
+
+impl Servers {
+    pub(super) fn innodb(programs: Programs) -> Self {
+        Self::InnoDb(InnoDb {
+            programs,
+            filled: BTreeMap::new(),
+            running: None,
+        })
+    }
+}
+
 /// A measurement under way.
 pub(super) struct Lab<'a> {
     bench: &'a dyn Bench,
     book: &'a mut Notebook,
     plan: &'a Plan,
     options: &'a OltpOptions,
+    dir: &'a LabDir,
     /// By its plain name.
     place: PathBuf,
     sysbench: Option<&'a (PathBuf, String)>,
-    device: Option<CounterSource>,
     pub(super) facts: Facts,
     pub(super) lines: Vec<Line>,
-}
-
-/// A server that is measured.
-struct Server<'a> {
-    connect: &'a dyn Fn() -> SqlResult<Box<dyn Session>>,
-    /// What says whether it has warmed up.
-    gauge: &'a dyn Fn() -> SqlResult<Gauge<'static>>,
-    dialect: Dialect,
-    /// Whether it is on this machine.
-    here: bool,
-    whom: sysbench::Whom<'a>,
-    /// What its process read and wrote.
-    process: &'a dyn Fn() -> Option<[u64; 2]>,
 }
 
 impl<'a> Lab<'a> {
     pub(super) fn new(
         (bench, book, plan): (&'a dyn Bench, &'a mut Notebook, &'a Plan),
         options: &'a OltpOptions,
-        place: &LabDir,
+        dir: &'a LabDir,
         sysbench: Option<&'a (PathBuf, String)>,
     ) -> Self {
         Self {
@@ -88,87 +99,101 @@ impl<'a> Lab<'a> {
             book,
             plan,
             options,
-            place: place.plain(),
+            dir,
+            place: dir.plain(),
             sysbench,
-            device: CounterSource::locate(place.path()).ok(),
             facts: Facts::default(),
             lines: cells(options).into_iter().map(Line::new).collect(),
         }
     }
 
-    /// Private servers, each started anew for the settings that need it.
-    pub(super) fn own_servers(
+    /// Rounds over all settings.
+    pub(super) fn rounds(
         &mut self,
-        programs: &Programs,
+        servers: &mut Servers,
         sink: &mut dyn ProgressSink,
     ) -> Result<(), LabError> {
-        self.facts.version.clone_from(&programs.version);
         let bench = self.bench;
         let stop = || bench.interrupted();
-        let rows = self.place.join("rows.csv");
-        write_rows(&rows, self.options.count, self.options.db.seed)?;
-        let mut instances: BTreeMap<(u64, usize), Instance> = BTreeMap::new();
+        match servers {
+            Servers::InnoDb(own) => {
+                self.facts.version.clone_from(&own.programs.version);
+                let o = self.options;
+                write_rows(&self.rows(), o.count, o.db.seed)?;
+            }
+            Servers::One(database, _) => self.fill_one(database)?,
+        }
         let total = self.lines.len() as u32 * self.plan.profile.repeats;
         let mut done = 0;
         for repeat in 0..self.plan.profile.repeats {
-            let mut running: Option<Cell> = None;
             for c in turns(self.lines.len(), repeat) {
                 if stop() {
                     return Ok(());
                 }
                 let cell = self.lines[c].setting.clone();
                 sink.job(done, total, &cell.label());
-                let key = (cell.page, cell.format);
-                if running
-                    .as_ref()
-                    .is_some_and(|r| r.server() != cell.server())
-                {
-                    instances.values_mut().for_each(Instance::stop);
-                    running = None;
-                }
-                let instance = match instances.entry(key) {
-                    Entry::Occupied(there) => there.into_mut(),
-                    Entry::Vacant(none) => none.insert(self.fill(programs, &cell, &rows)?),
-                };
-                if running.is_none() {
-                    let settings = [&self.options.settings.set[..], &cell.tried].concat();
-                    let how = Start {
-                        pool: cell.pool,
-                        loading: false,
-                        settings: &settings,
-                    };
-                    instance.start(how, &stop)?;
-                    running = Some(cell.clone());
-                }
-                let socket = instance.socket_path();
-                let server = Server {
-                    connect: &|| Ok(Box::new(instance.session("sbtest")?)),
-                    gauge: &|| Ok(warmth::innodb(Box::new(instance.session("")?))),
-                    dialect: Dialect::Mysql,
-                    here: true,
-                    whom: sysbench::Whom {
-                        socket: &socket,
-                        user: "root",
-                        database: "sbtest",
-                    },
-                    process: &|| instance.process_io(),
-                };
-                let measured = self.measure(&server, &cell, repeat, sink);
-                match measured {
+                let database = self.ready(servers, &cell)?;
+                match self.measure(database, &cell, repeat, sink) {
                     Ok(repeat) => self.lines[c].repeats.push(repeat),
                     Err(_) if stop() => return Ok(()),
-                    Err(Ended::Sql(e)) => return Err(instance.explain(e)),
+                    Err(Ended::Sql(e)) => return Err(database.explain(e)),
                     Err(Ended::Lab(e)) => return Err(e),
                 }
-                self.facts.look(instance, &cell);
+                if let Some(instance) = database.instance() {
+                    self.facts.look(instance, &cell);
+                }
                 done += 1;
             }
         }
         Ok(())
     }
 
-    /// A data directory with the table in it.
-    fn fill(&self, programs: &Programs, cell: &Cell, rows: &Path) -> Result<Instance, LabError> {
+    /// The server as a cell has it, started anew where it was another.
+    fn ready<'s>(
+        &self,
+        servers: &'s mut Servers,
+        cell: &Cell,
+    ) -> Result<&'s mut Database, LabError> {
+        let stop = || self.bench.interrupted();
+        match servers {
+            Servers::One(database, tried) => {
+                if tried.as_ref() != Some(&cell.tried) {
+                    database.change(&cell.tried, &stop)?;
+                    *tried = Some(cell.tried.clone());
+                }
+                Ok(database)
+            }
+            Servers::InnoDb(InnoDb {
+                programs,
+                filled,
+                running,
+            }) => {
+                let other = |r: &Cell| r.server() != cell.server();
+                if running.as_ref().is_some_and(other) {
+                    filled.values_mut().for_each(Database::stop);
+                    *running = None;
+                }
+                let database = match filled.entry((cell.page, cell.format)) {
+                    Entry::Occupied(there) => there.into_mut(),
+                    Entry::Vacant(none) => none.insert(self.fill(programs, cell)?),
+                };
+                if running.is_none() {
+                    database.budget.own = cell.pool;
+                    database.change(&cell.tried, &stop)?;
+                    *running = Some(cell.clone());
+                }
+                Ok(database)
+            }
+        }
+    }
+
+    /// The rows as a file that a server reads.
+    fn rows(&self) -> PathBuf {
+        self.place.join("rows.csv")
+    }
+
+    /// A MariaDB with the table in it.
+    fn fill(&self, programs: &Programs, cell: &Cell) -> Result<Database, LabError> {
         let stop = || self.bench.interrupted();
         let clause = FORMATS[cell.format].1;
         let dir = self.place.join(cell.directory());
@@ -184,19 +209,53 @@ impl<'a> Lab<'a> {
         let filled = (|| -> SqlResult<()> {
             let mut s = instance.session("")?;
             s.patience(WHOLE_TABLES);
-            s.batch("CREATE DATABASE sbtest")?;
-            s.batch("USE sbtest")?;
+            s.batch(&format!("CREATE DATABASE {SCHEMA}"))?;
+            s.batch(&format!("USE {SCHEMA}"))?;
             s.batch(&table(Dialect::Mysql, clause))?;
             s.batch("SET unique_checks=0, foreign_key_checks=0")?;
             s.batch(&format!(
                 "LOAD DATA INFILE {} INTO TABLE sbtest1 FIELDS TERMINATED BY ','",
-                quoted(&rows.display().to_string())
+                quoted(&self.rows().display().to_string())
             ))?;
             s.batch("CREATE INDEX k_1 ON sbtest1(k)")
         })();
         filled.map_err(|e| instance.explain(e))?;
         instance.stop();
-        Ok(instance)
+        let set = &self.options.settings.set;
+        Ok(Database::of_instance(
+            &programs.version,
+            instance,
+            (SCHEMA, set),
+        ))
+    }
+
+    /// The one server gets the table, and is looked at.
+    fn fill_one(&mut self, database: &mut Database) -> Result<(), LabError> {
+        let bench = self.bench;
+        let stop = || bench.interrupted();
+        let dialect = database.dialect();
+        let filled = database.connect().and_then(|mut s| {
+            s.patience(WHOLE_TABLES);
+            s.batch(&table(dialect, ""))?;
+            insert_rows(&mut *s, self.options.count, self.options.db.seed, &stop)?;
+            s.batch("CREATE INDEX k_1 ON sbtest1(k)")?;
+            match dialect {
+                Dialect::Postgres => s.batch("VACUUM ANALYZE sbtest1"),
+                _ => Ok(()),
+            }
+        });
+        filled.map_err(|e| database.explain(e))?;
+        self.facts.of_one(database, self.dir)?;
+        if let Some(yours) = database.yours() {
+            for line in &mut self.lines {
+                (line.setting.page, line.setting.pool) = (yours.about.page, yours.about.pool);
+            }
+        } else {
+            self.lines
+                .iter_mut()
+                .for_each(|l| l.setting.page = POSTGRES_PAGE);
+        }
+        Ok(())
     }
 
     /// Transactions per second that come: those that were asked for, or a share of what a closed loop has done.
@@ -241,7 +300,7 @@ impl<'a> Lab<'a> {
 
     fn measure(
         &mut self,
-        server: &Server<'_>,
+        database: &Database,
         cell: &Cell,
         repeat: u32,
         sink: &mut dyn ProgressSink,
@@ -251,7 +310,8 @@ impl<'a> Lab<'a> {
         let load = self.load(cell, repeat)?;
         // Half of it before and half after: what drifts is in both halves, and cancels.
         let beside = |half: &str| -> Result<Option<f64>, LabError> {
-            let Some((program, _)) = self.sysbench.filter(|_| !stop()) else {
+            let found = self.sysbench.filter(|_| !stop());
+            let Some(((program, _), whom)) = found.zip(whom(database)) else {
                 return Ok(None);
             };
             let other = Load {
@@ -259,21 +319,37 @@ impl<'a> Lab<'a> {
                 time: Nanos(load.time.0 / 2),
                 ..load
             };
-            sysbench::run(program, &server.whom, &self.place, &other, &stop).map(Some)
+            sysbench::run(program, &whom, &self.place, &other, &stop).map(Some)
         };
         let first = beside("sysbench-before")?;
-        let watch = Watch::new((server.connect)()?, server.dialect, server.here)?;
-        let device = self.device.as_ref();
         // A step follows a closed loop on the same server, which took its log as far as it goes.
         let step = cell.load.is_some() && load.rate.is_some();
-        let ((mut load_done, again), counts) = observed(
-            ((server.gauge)()?, watch),
+        let process = || database.instance().and_then(Instance::process_io);
+        let observed = database.observe(
+            self.dir.path(),
             (&stop, (!step).then_some(load.time)),
-            &|| ((server.process)(), device.and_then(count)),
-            (sink, &|| {}),
-            |terms, begin, end, tick| driver::run(server.connect, &load, terms, begin, end, tick),
-        )?;
-        let (before, after, seen) = (counts.before, counts.after, counts.seen);
+            sink,
+            |terms, begin, end, tick| {
+                let (mut before, mut after) = (None, None);
+                let done = driver::run(
+                    &|| database.connect(),
+                    &load,
+                    terms,
+                    &mut |total| {
+                        begin(total);
+                        before = process();
+                    },
+                    &mut |total| {
+                        after = process();
+                        end(total);
+                    },
+                    tick,
+                )?;
+                Ok((done, after.zip(before)))
+            },
+        );
+        database.budget.release();
+        let (((mut load_done, again), io), counts) = observed?;
         let sysbench = first
             .zip(beside("sysbench-after")?)
             .map(|(a, b)| (a + b) / 2.0);
@@ -284,93 +360,42 @@ impl<'a> Lab<'a> {
             repeat,
             engine: &self.facts.version,
             spec,
-            device: after.1.zip(before.1).map(|(a, b)| a.since(&b)),
-            ours: self.facts.yours.is_none(),
+            device: counts.after.zip(counts.before).map(|(a, b)| a.since(&b)),
+            ours: database.ours(),
         };
-        if self.facts.yours.is_some() {
-            load_done.noted.extend(warmth::unpaid(&seen));
-        }
+        load_done.noted.extend(database.unpaid(&counts.seen));
         let course = load_done.course.clone();
         Ok(Repeat {
             jobs: vec![load_done.keep(self.book, about)],
             operations: counts.operations,
             course,
             beside: Counted {
-                process: after
-                    .0
-                    .zip(before.0)
-                    .map(|(a, b)| [0, 1].map(|i| a[i].saturating_sub(b[i]))),
+                process: io.map(|(a, b)| [0, 1].map(|i| a[i].saturating_sub(b[i]))),
                 again,
                 sysbench,
                 offered: load.rate,
-                seen,
+                seen: counts.seen,
             },
         })
     }
+}
 
-    /// The user's server, with its own settings and those that are tried on it.
-    pub(super) fn your_server(
-        &mut self,
-        yours: &mut Yours,
-        sink: &mut dyn ProgressSink,
-    ) -> Result<(), LabError> {
-        let bench = self.bench;
-        let stop = || bench.interrupted();
-        let about = &yours.about;
-        for line in &mut self.lines {
-            (line.setting.page, line.setting.pool) = (about.page, about.pool);
-        }
-        self.facts.version = format!("{} (yours)", about.version);
-        self.facts.engine = Some(about.engine.to_owned());
-        self.facts.yours = Some(about.settings.clone());
-        // Its files need not lie on the target.
-        self.device = about
-            .data
-            .as_ref()
-            .and_then(|d| CounterSource::locate(d).ok());
-        let dialect = yours.dialect();
-        let filled = yours.session().and_then(|mut s| {
-            s.patience(WHOLE_TABLES);
-            s.batch(&table(dialect, ""))?;
-            insert_rows(&mut *s, self.options.count, self.options.db.seed, &stop)?;
-            s.batch("CREATE INDEX k_1 ON sbtest1(k)")
+/// Whom sysbench asks: a MariaDB or MySQL by its socket.
+fn whom(database: &Database) -> Option<sysbench::Whom<'_>> {
+    if let Some(instance) = database.instance() {
+        return Some(sysbench::Whom {
+            socket: instance.socket_path(),
+            user: "root",
+            database: SCHEMA,
         });
-        filled?;
-        let total = self.lines.len() as u32 * self.plan.profile.repeats;
-        let mut done = 0;
-        for repeat in 0..self.plan.profile.repeats {
-            for c in turns(self.lines.len(), repeat) {
-                if stop() {
-                    return Ok(());
-                }
-                let cell = self.lines[c].setting.clone();
-                sink.job(done, total, &cell.label());
-                yours.change(&cell.tried)?;
-                let socket = match &yours.server().place {
-                    Place::Socket(path) => path.as_path(),
-                    Place::Host(..) => Path::new(""),
-                };
-                let server = Server {
-                    connect: &|| yours.session(),
-                    gauge: &|| warmth::of_yours(yours),
-                    dialect,
-                    here: yours.server().is_here(),
-                    whom: sysbench::Whom {
-                        socket,
-                        user: &yours.server().user,
-                        database: yours.name(),
-                    },
-                    process: &|| None,
-                };
-                match self.measure(&server, &cell, repeat, sink) {
-                    Ok(repeat) => self.lines[c].repeats.push(repeat),
-                    Err(_) if stop() => return Ok(()),
-                    Err(Ended::Sql(e)) => return Err(e.into()),
-                    Err(Ended::Lab(e)) => return Err(e),
-                }
-                done += 1;
-            }
-        }
-        Ok(())
     }
+    let yours = database.yours()?;
+    let Place::Socket(path) = &yours.server().place else {
+        return None;
+    };
+    Some(sysbench::Whom {
+        socket: path.clone(),
+        user: &yours.server().user,
+        database: yours.name(),
+    })
 }

@@ -23,11 +23,12 @@ use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 pub use driver::{Mix, Rows};
-use lab::Lab;
+use lab::{Lab, Servers};
 pub use options::{Experiment, OltpOptions};
 use results::Facts;
 
 use super::counters::Observed;
+use super::database::{Database, Made};
 use super::directory;
 use super::mariadb;
 use super::objective::{Offered, SHARES};
@@ -41,6 +42,8 @@ use fathom_system::lab_dir::LabDir;
 
 /// Bytes of a row with its index entry, as InnoDB stores it.
 pub const ROW: u64 = 245;
+/// Name of the database with the table.
+const SCHEMA: &str = "sbtest";
 const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 // The paper's 3 to 50 %, and everything.
 const POOLS: [f64; 5] = [3.0, 10.0, 25.0, 50.0, 110.0];
@@ -283,7 +286,12 @@ fn log_bytes(options: &OltpOptions) -> u64 {
         .map(|c| c.page)
         .max()
         .unwrap_or(64 << 10);
-    (options.count * ROW / 8).clamp(page << 8, 512 << 20) >> 20 << 20
+    // PostgreSQL does not start with less than two of its segments.
+    let least = match options.on_postgres() {
+        true => 32 << 20,
+        false => page << 8,
+    };
+    (options.count * ROW / 8).clamp(least, 512 << 20) >> 20 << 20
 }
 
 /// Workloads of the embedded tree that ask the same.
@@ -364,23 +372,30 @@ impl Measurement for OltpOptions {
         let options = self;
         let dir = directory(bench)?;
         let mut skipped = Vec::new();
+        let stop = || bench.interrupted();
         // What can be refused is refused before anything is measured.
         let mut server = None;
-        match &options.server {
-            Some(address) => {
+        match (&options.server, options.servers()) {
+            (None, Err(e)) => skipped.push(Skipped::from_error(options.engine(), e)),
+            (None, Ok(Some(programs))) => {
+                mariadb::knows(&programs, &options.settings.all())?;
                 let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
-                let mut yours = Yours::open(address)?;
-                yours.may_try(&options.settings.tries, options.settings.change_server)?;
-                server = Some((Server::Yours(Box::new(yours)), place));
+                server = Some((Servers::innodb(programs), place));
             }
-            None => match mariadb::probe() {
-                Ok(programs) => {
-                    mariadb::knows(&programs, &options.settings.all())?;
-                    let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
-                    server = Some((Server::Own(programs), place));
-                }
-                Err(e) => skipped.push(Skipped::from_error("InnoDB (MariaDB)", e)),
-            },
+            (yours, _) => {
+                let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
+                let yours = yours.as_ref().map(Yours::open).transpose()?;
+                let made = Made {
+                    schema: SCHEMA,
+                    pool: options.pool.0,
+                    log: log_bytes(options),
+                    sessions: options.threads,
+                    postgres: options.postgres.programs.as_deref(),
+                    settings: &options.settings,
+                };
+                let database = Database::open("postgresql", &place, made, yours, &stop)?;
+                server = Some((Servers::One(Box::new(database), None), place));
+            }
         }
         let other = options
             .sysbench
@@ -403,10 +418,7 @@ impl Measurement for OltpOptions {
         skipped::missing(book, &result.skipped, server.is_none());
         if let Some((server, place)) = &mut server {
             let mut lab = Lab::new((bench, book, plan), options, place, other.as_ref());
-            measured = match server {
-                Server::Own(programs) => lab.own_servers(programs, sink),
-                Server::Yours(yours) => lab.your_server(yours, sink),
-            };
+            measured = lab.rounds(server, sink);
             measured = measured.map_err(|e| super::with_room(place.path(), e));
             (result.facts, result.lines) = (lab.facts, lab.lines);
         }
@@ -418,12 +430,6 @@ impl Measurement for OltpOptions {
         }
         measured.map_err(NotebookError::from)
     }
-}
-
-/// Whose server it is.
-enum Server {
-    Own(mariadb::Programs),
-    Yours(Box<Yours>),
 }
 
 #[cfg(test)]

@@ -6,10 +6,20 @@ use fathom_telemetry::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::super::DbOptions;
+use super::super::cluster::{self, PostgresArgs};
+use super::super::mariadb::Programs;
 use super::super::server::{Place, Protocol, Server, ServerArgs};
 use super::super::settings::SettingArgs;
 use super::ROW;
 use super::driver::{Mix, Rows};
+use crate::LabError;
+
+const MARIADB: &str = "mariadb";
+const POSTGRES: &str = "postgresql";
+
+fn mariadb() -> String {
+    MARIADB.into()
+}
 
 /// An experiment by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +70,7 @@ fn named(name: &str) -> Result<Vec<Experiment>, String> {
 /// What is measured.
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(
-    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql /mnt/data --experiment objective --p99 20ms   how many transactions it carries within 20 ms\n  fathom db mysql /mnt/data --try innodb_io_capacity=2000 --try innodb_flush_neighbors=0 --repeats 8   which setting helps\n  fathom db mysql . --server mysql://bench@db1.example      your own server: a database of fathom's, removed afterwards\n  fathom db mysql . --socket /run/mysqld/mysqld.sock --try innodb_io_capacity=2000 --change-server   a setting of it, in turns\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
+    after_help = "Examples:\n  fathom db mysql /mnt/data --experiment page-size          best page size by transactions (read, mixed, write)\n  fathom db mysql /mnt/data --experiment all --rows 4m --pool 64m --profile standard\n  fathom db mysql /mnt/data --experiment one --threads 32 --driver sysbench   sysbench beside fathom's driver, in turns\n  fathom db mysql /mnt/data --experiment objective --p99 20ms   how many transactions it carries within 20 ms\n  fathom db mysql /mnt/data --try innodb_io_capacity=2000 --try innodb_flush_neighbors=0 --repeats 8   which setting helps\n  fathom db mysql /mnt/data --database postgresql --try commit_delay=200 --repeats 8   the same load on a private PostgreSQL\n  fathom db mysql . --server mysql://bench@db1.example      your own server: a database of fathom's, removed afterwards\n  fathom db mysql . --socket /run/mysqld/mysqld.sock --try innodb_io_capacity=2000 --change-server   a setting of it, in turns\nWithout MariaDB the embedded tree answers what it can, and the report says what to install."
 )]
 pub struct OltpOptions {
     /// What every database lab takes.
@@ -109,6 +119,14 @@ pub struct OltpOptions {
     /// own, or sysbench: both, in turns, as a cross-check
     #[arg(long = "driver", value_name = "DRIVER", action = ArgAction::Set, default_value = "own", value_parser = word(&[("own", false), ("sysbench", true)]))]
     pub sysbench: bool,
+    /// mariadb, or postgresql: a private server of it, with 8 KiB pages and both of its caches as large as --pool
+    #[arg(long, value_name = "NAME", default_value = MARIADB, value_parser = [MARIADB, POSTGRES], hide_possible_values = true, conflicts_with_all = ["server", "socket"])]
+    #[serde(default = "mariadb")]
+    pub database: String,
+    /// Which PostgreSQL.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub postgres: PostgresArgs,
     #[command(flatten)]
     #[serde(skip)]
     pub(super) yours: ServerArgs,
@@ -119,13 +137,42 @@ pub struct OltpOptions {
 }
 
 impl OltpOptions {
-    /// What a server that runs already can show.
-    const OF_YOURS: [Experiment; 4] = [
+    /// A private PostgreSQL is measured.
+    pub(super) fn on_postgres(&self) -> bool {
+        self.database == POSTGRES
+    }
+
+    /// What is measured where the lab starts it.
+    pub(super) fn engine(&self) -> &'static str {
+        match self.on_postgres() {
+            true => "PostgreSQL",
+            false => "InnoDB (MariaDB)",
+        }
+    }
+
+    /// The programs of the lab's own MariaDB; none of PostgreSQL, which is there.
+    ///
+    /// # Errors
+    /// Where it is not installed.
+    pub(super) fn servers(&self) -> Result<Option<Programs>, LabError> {
+        match self.on_postgres() {
+            true => cluster::probe(self.postgres.programs.as_deref()).map(|_| None),
+            false => super::super::mariadb::probe().map(Some),
+        }
+    }
+
+    /// What a server can show whose pages, pool and tables are what they are.
+    const OF_ONE: [Experiment; 4] = [
         Experiment::Threads,
         Experiment::One,
         Experiment::Objective,
         Experiment::Try,
     ];
+
+    /// One server is measured as it is, or with settings that are tried.
+    fn is_one(&self) -> bool {
+        self.server.is_some() || self.on_postgres()
+    }
 
     /// Takes what follows from the rest of the command line.
     pub(super) fn follow(&mut self, typed: &mut Typed) -> Result<(), String> {
@@ -138,10 +185,10 @@ impl OltpOptions {
         self.experiments.dedup();
         if self.asked.is_empty() {
             self.experiments
-                .push(match (&self.server, self.settings.tries.is_empty()) {
+                .push(match (self.is_one(), self.settings.tries.is_empty()) {
                     (_, false) => Experiment::Try,
-                    (None, true) => Experiment::PageSize,
-                    (Some(_), true) => Experiment::Threads,
+                    (false, true) => Experiment::PageSize,
+                    (true, true) => Experiment::Threads,
                 });
         }
         Ok(())
@@ -156,12 +203,22 @@ impl OltpOptions {
             if self.sysbench && !by_socket {
                 return Err("--driver sysbench: beside a server of yours it goes by the socket of a MariaDB or MySQL alone, since its command line would show a password".into());
             }
-            let other = |e: &&(&str, Experiment)| shows(e.1) && !Self::OF_YOURS.contains(&e.1);
-            if let Some((name, _)) = Experiment::ALL.iter().find(other) {
-                return Err(format!(
-                    "--experiment {name}: the page size, the pool and the tables of a server of yours are what they are; it can show threads, one, objective and try"
-                ));
-            }
+        }
+        self.postgres
+            .possible(std::slice::from_ref(&self.database))?;
+        if self.sysbench && self.on_postgres() {
+            return Err("--driver sysbench: it goes by the socket of a MariaDB or MySQL; beside PostgreSQL db sql has --driver pgbench".into());
+        }
+        let other = |e: &&(&str, Experiment)| shows(e.1) && !Self::OF_ONE.contains(&e.1);
+        let other = Experiment::ALL.iter().find(other);
+        if let Some((name, _)) = other.filter(|_| self.is_one()) {
+            let whose = match &self.server {
+                Some(_) => "a server of yours",
+                None => "PostgreSQL",
+            };
+            return Err(format!(
+                "--experiment {name}: the page size, the pool and the tables of {whose} are what they are; it can show threads, one, objective and try"
+            ));
         }
         if shows(Experiment::Try) == self.settings.tries.is_empty() {
             return Err("--experiment try and --try NAME=VALUE belong together".into());

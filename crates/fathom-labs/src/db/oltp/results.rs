@@ -9,13 +9,17 @@ use fathom_telemetry::schema::{Chart, ChartKind, Section, Table};
 use serde::{Deserialize, Serialize};
 
 use super::super::bound::{self, Seen};
+use super::super::database::Database;
 use super::super::mariadb::Instance;
 use super::super::objective::{Steps, steps_table};
+use super::super::settings_seen::DatabaseSeen;
 use super::super::sql::Dialect;
 use super::super::tried::{self, Pair, Tried};
 use super::conclusion;
 use super::{Cell, Counted, Experiment, FORMATS, Line, Mix, OltpResult, Repeat};
+use crate::LabError;
 use crate::confounders::SettingsSeen;
+use fathom_system::lab_dir::LabDir;
 
 /// What was seen of the servers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -33,6 +37,9 @@ pub(super) struct Facts {
     /// What the server says of durability and its files.
     #[serde(default)]
     settings: SettingsSeen,
+    /// A PostgreSQL of the lab's own.
+    #[serde(default)]
+    postgres: Option<DatabaseSeen>,
 }
 
 /// Bytes of the tables by page size and format.
@@ -57,6 +64,22 @@ impl Facts {
             bytes,
             ..Self::default()
         }
+    }
+
+    /// Looks at the one server, as it was filled.
+    pub(super) fn of_one(&mut self, database: &mut Database, dir: &LabDir) -> Result<(), LabError> {
+        self.version.clone_from(&database.version);
+        match database.yours() {
+            Some(yours) => {
+                self.engine = Some(yours.about.engine.to_owned());
+                self.yours = Some(yours.about.settings.clone());
+            }
+            None => {
+                self.engine = Some("PostgreSQL".into());
+                self.postgres = Some(database.seen(dir)?);
+            }
+        }
+        Ok(())
     }
 
     /// Looks at a running server.
@@ -103,7 +126,9 @@ impl Facts {
                 open - direct
             )),
         };
-        twice.into_iter().chain(self.settings.in_words()).collect()
+        let postgres = self.postgres.as_ref();
+        let asked = postgres.map_or(&self.settings, |p| &p.settings);
+        twice.into_iter().chain(asked.in_words()).collect()
     }
 
     /// What was measured.
@@ -116,6 +141,12 @@ impl Facts {
         if let Some(settings) = &self.yours {
             return format!(
                 "A server that was running, with its own settings: {settings}; what it counts includes what others ask of it."
+            );
+        }
+        if let Some(seen) = &self.postgres {
+            return format!(
+                "Every commit is durable, where no setting says otherwise. {}. The server is started anew for each tried setting.",
+                seen.proof
             );
         }
         let (direct, open) = self.direct;

@@ -23,7 +23,7 @@ pub(in crate::db) fn probe() -> Result<(PathBuf, String), LabError> {
 
 /// Which server, as whom, and the database with the table.
 pub(super) struct Whom<'a> {
-    pub(super) socket: &'a Path,
+    pub(super) socket: PathBuf,
     pub(super) user: &'a str,
     pub(super) database: &'a str,
 }
