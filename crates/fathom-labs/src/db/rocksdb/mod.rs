@@ -526,18 +526,14 @@ fn seed(seed: u64, repeat: u32, workload: &RocksWorkload) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Typed {
-        #[command(flatten)]
-        options: RocksOptions,
-    }
+    use fathom_bench::measurement::defaults;
 
     #[test]
     fn lookups_that_only_fill_the_block_cache_are_void() {
-        let mut options = Typed::parse_from(["rocksdb", "--cache", "8m"]).options;
-        options.keys = 500_000;
+        let options = RocksOptions {
+            keys: 500_000,
+            ..defaults()
+        };
         let told = |workload: &str, hit: u64, miss: u64| {
             let counters = [("hit", hit), ("miss", miss)];
             let printed = Printed {
