@@ -388,7 +388,7 @@ fn unread(phase: &str, bytes: u64, from: Option<&DeviceDelta>) -> Option<Flag> {
         Flag::new(
             FlagCode::PageCacheAnswered,
             format!("{} were read, of which the device saw {}", Bytes(bytes), Bytes(read)),
-            "have nobody else hold the files open or in memory, or name files that were not read before",
+            "have nobody else hold the files in memory, or name files that were not read before; a file system that compresses reads less, too",
         )
     })
 }

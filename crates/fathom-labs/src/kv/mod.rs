@@ -280,7 +280,9 @@ pub fn run(
     lab.rounds()?;
     skipped::missing(lab.book, &lab.skipped, false);
     let about = lab.bench.describe();
-    let dir = about.path.filter(|_| about.kind == "directory");
+    // Of several hosts each has its own.
+    let here = about.kind == "directory" && lab.bench.hosts().is_none();
+    let dir = about.path.filter(|_| here);
     let dir = dir.as_deref().and_then(|f| Path::new(f).parent());
     let result = KvResult {
         options: options.clone(),

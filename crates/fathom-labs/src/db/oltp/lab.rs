@@ -25,9 +25,6 @@ use super::{
 use crate::LabError;
 use crate::loads::{About, Course};
 
-/// Bytes of PostgreSQL's pages, which are fixed when it is built.
-const POSTGRES_PAGE: u64 = 8 << 10;
-
 /// Why a measurement ended.
 enum Ended {
     /// The server, over one of its sessions.
@@ -70,6 +67,17 @@ impl Servers {
             filled: BTreeMap::new(),
             running: None,
         })
+    }
+
+    /// A round begins: what is measured next is started anew.
+    fn rest(&mut self) {
+        match self {
+            Self::InnoDb(own) => {
+                own.filled.values_mut().for_each(Database::stop);
+                own.running = None;
+            }
+            Self::One(_, tried) => *tried = None,
+        }
     }
 }
 
@@ -126,6 +134,7 @@ impl<'a> Lab<'a> {
         let total = self.lines.len() as u32 * self.plan.profile.repeats;
         let mut done = 0;
         for repeat in 0..self.plan.profile.repeats {
+            servers.rest();
             for c in turns(self.lines.len(), repeat) {
                 if stop() {
                     return Ok(());
@@ -250,10 +259,8 @@ impl<'a> Lab<'a> {
             for line in &mut self.lines {
                 (line.setting.page, line.setting.pool) = (yours.about.page, yours.about.pool);
             }
-        } else {
-            self.lines
-                .iter_mut()
-                .for_each(|l| l.setting.page = POSTGRES_PAGE);
+        } else if let Some(page) = self.facts.postgres_page() {
+            self.lines.iter_mut().for_each(|l| l.setting.page = page);
         }
         Ok(())
     }

@@ -393,7 +393,8 @@ impl Measurement for OltpOptions {
                     postgres: options.postgres.programs.as_deref(),
                     settings: &options.settings,
                 };
-                let database = Database::open("postgresql", &place, made, yours, &stop)?;
+                let name = options.server.as_ref().map_or("postgresql", |s| s.called());
+                let database = Database::open(name, &place, made, yours, &stop)?;
                 server = Some((Servers::One(Box::new(database), None), place));
             }
         }

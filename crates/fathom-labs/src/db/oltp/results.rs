@@ -108,6 +108,12 @@ impl Facts {
         });
     }
 
+    /// Bytes of a page of the lab's own PostgreSQL, as it says them.
+    pub(super) fn postgres_page(&self) -> Option<u64> {
+        let mut settings = self.postgres.as_ref()?.settings.settings.iter();
+        settings.find(|s| s.0 == "block_size")?.1.parse().ok()
+    }
+
     /// Bytes of the table of a page size and format.
     pub(super) fn table_bytes(&self, page: u64, format: usize) -> Option<u64> {
         let mut all = self.bytes.iter();
