@@ -88,8 +88,6 @@ pub(super) struct Lab<'a> {
     plan: &'a Plan,
     options: &'a OltpOptions,
     dir: &'a LabDir,
-    /// By its plain name.
-    place: PathBuf,
     sysbench: Option<&'a (PathBuf, String)>,
     pub(super) facts: Facts,
     pub(super) lines: Vec<Line>,
@@ -108,7 +106,6 @@ impl<'a> Lab<'a> {
             plan,
             options,
             dir,
-            place: dir.plain(),
             sysbench,
             facts: Facts::default(),
             lines: cells(options).into_iter().map(Line::new).collect(),
@@ -198,14 +195,14 @@ impl<'a> Lab<'a> {
 
     /// The rows as a file that a server reads.
     fn rows(&self) -> PathBuf {
-        self.place.join("rows.csv")
+        self.dir.plain().join("rows.csv")
     }
 
     /// A MariaDB with the table in it.
     fn fill(&self, programs: &Programs, cell: &Cell) -> Result<Database, LabError> {
         let stop = || self.bench.interrupted();
         let clause = FORMATS[cell.format].1;
-        let dir = self.place.join(cell.directory());
+        let dir = self.dir.plain().join(cell.directory());
         let log = log_bytes(self.options);
         let mut instance = Instance::create(programs, dir, cell.page, log, &stop)?;
         let pool = (self.options.count * ROW * 3 / 2).clamp(64 << 20, 1 << 30);
@@ -326,7 +323,7 @@ impl<'a> Lab<'a> {
                 time: Nanos(load.time.0 / 2),
                 ..load
             };
-            sysbench::run(program, &whom, &self.place, &other, &stop).map(Some)
+            sysbench::run(program, &whom, &self.dir.plain(), &other, &stop).map(Some)
         };
         let first = beside("sysbench-before")?;
         // A step follows a closed loop on the same server, which took its log as far as it goes.

@@ -375,16 +375,16 @@ impl Measurement for OltpOptions {
         let stop = || bench.interrupted();
         // What can be refused is refused before anything is measured.
         let mut server = None;
-        match (&options.server, options.servers()) {
-            (None, Err(e)) => skipped.push(Skipped::from_error(options.engine(), e)),
-            (None, Ok(Some(programs))) => {
+        match options.programs() {
+            Err(e) => skipped.push(Skipped::from_error(options.engine(), e)),
+            Ok(Some(programs)) => {
                 mariadb::knows(&programs, &options.settings.all())?;
                 let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
                 server = Some((Servers::innodb(programs), place));
             }
-            (yours, _) => {
+            Ok(None) => {
                 let place = LabDir::create(&dir, room(options)).map_err(LabError::from)?;
-                let yours = yours.as_ref().map(Yours::open).transpose()?;
+                let yours = options.server.as_ref().map(Yours::open).transpose()?;
                 let made = Made {
                     schema: SCHEMA,
                     pool: options.pool.0,

@@ -7,17 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::super::DbOptions;
 use super::super::cluster::{self, PostgresArgs};
-use super::super::mariadb::Programs;
-use super::super::server::{Place, Protocol, Server, ServerArgs};
+use super::super::mariadb::{self, Programs};
+use super::super::server::{DATABASES, Place, Protocol, Server, ServerArgs};
 use super::super::settings::SettingArgs;
 use super::ROW;
 use super::driver::{Mix, Rows};
 use crate::LabError;
 
-const MARIADB: &str = "mariadb";
-const POSTGRES: &str = "postgresql";
+const MARIADB: &str = DATABASES[0];
+const POSTGRES: &str = DATABASES[1];
 
-fn mariadb() -> String {
+/// What runs were of before there was a choice.
+fn unasked() -> String {
     MARIADB.into()
 }
 
@@ -121,7 +122,7 @@ pub struct OltpOptions {
     pub sysbench: bool,
     /// mariadb, or postgresql: a private server of it, with 8 KiB pages and both of its caches as large as --pool
     #[arg(long, value_name = "NAME", default_value = MARIADB, value_parser = [MARIADB, POSTGRES], hide_possible_values = true, conflicts_with_all = ["server", "socket"])]
-    #[serde(default = "mariadb")]
+    #[serde(default = "unasked")]
     pub database: String,
     /// Which PostgreSQL.
     #[command(flatten)]
@@ -150,14 +151,15 @@ impl OltpOptions {
         }
     }
 
-    /// The programs of the lab's own MariaDB; none of PostgreSQL, which is there.
+    /// The programs of the lab's own MariaDB; none where another server is measured, which is there.
     ///
     /// # Errors
-    /// Where it is not installed.
-    pub(super) fn servers(&self) -> Result<Option<Programs>, LabError> {
-        match self.on_postgres() {
-            true => cluster::probe(self.postgres.programs.as_deref()).map(|_| None),
-            false => super::super::mariadb::probe().map(Some),
+    /// Where what the lab is to start is not installed.
+    pub(super) fn programs(&self) -> Result<Option<Programs>, LabError> {
+        match (&self.server, self.on_postgres()) {
+            (Some(_), _) => Ok(None),
+            (None, true) => cluster::probe(self.postgres.programs.as_deref()).map(|_| None),
+            (None, false) => mariadb::probe().map(Some),
         }
     }
 
