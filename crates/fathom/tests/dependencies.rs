@@ -14,6 +14,42 @@ fn allowed(licence: &str, list: &BTreeSet<String>) -> bool {
     })
 }
 
+/// What cargo says of the workspace. Offline: what was built is there.
+fn cargo(args: &[&str]) -> String {
+    let said = Command::new(env!("CARGO"))
+        .args(args)
+        .args(["--offline", "--locked"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    assert!(said.status.success(), "{}", text(said.stderr));
+    text(said.stdout)
+}
+
+/// The rooms that simulate a million I/Os for a test share generic functions with what they are built on: one crate there
+/// without optimisation, and all of them run unoptimised code of the standard library's.
+#[test]
+fn nothing_below_the_simulator_and_the_trees_is_built_without_optimisation() {
+    let manifest = include_str!("../../../Cargo.toml");
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let levels = manifest["profile"]["dev"]["package"].as_table().unwrap();
+    let rooms = ["fathom-sim", "fathom-kv"].map(|room| {
+        let args = ["tree", "-p", room, "-e", "normal", "--prefix", "none"];
+        cargo(&args)
+    });
+    let below = || rooms.iter().flat_map(|r| r.lines());
+    assert!(below().any(|line| line.starts_with("fathom-io ")));
+    let names = below().filter_map(|line| line.split(' ').next());
+    let level = |name: &str| {
+        levels
+            .get(name)
+            .and_then(|l| l.get("opt-level")?.as_integer())
+    };
+    let slow: BTreeSet<&str> = names.filter(|name| level(name) == Some(0)).collect();
+    assert!(slow.is_empty(), "Cargo.toml: level 0 for {slow:?}");
+}
+
 #[test]
 fn every_crate_is_of_an_allowed_licence_name_and_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -27,19 +63,13 @@ fn every_crate_is_of_an_allowed_licence_name_and_source() {
     let banned = words(&deny["bans"]["deny"], "crate");
     let sources = words(&deny["sources"]["allow-registry"], "");
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    // Offline: what was built is there.
-    let said = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version=1", "--offline", "--locked"])
-        .args(["--filter-platform", &target])
-        .current_dir(&root)
-        .output()
-        .unwrap();
-    assert!(
-        said.status.success(),
-        "{}",
-        String::from_utf8_lossy(&said.stderr)
-    );
-    let metadata: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let metadata = cargo(&[
+        "metadata",
+        "--format-version=1",
+        "--filter-platform",
+        &target,
+    ]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
     let used: BTreeSet<&str> = nodes.iter().filter_map(|n| n["id"].as_str()).collect();
     let mut wrong = Vec::new();
