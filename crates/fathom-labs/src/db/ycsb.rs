@@ -12,7 +12,7 @@ use std::time::Duration;
 use fathom_stats::rng::SplitMix64;
 use fathom_telemetry::Op;
 
-use super::sql::{Answer, Dialect, Result, Session, Value};
+use super::sql::{Answer, Dialect, Result, Rows, Session, Value, text};
 use super::workload::{Transactions, Workload, chosen};
 use crate::kv::keys::{Drawer, THETA, Zipf};
 use crate::kv::{Keys, Mix, WORKLOADS};
@@ -24,8 +24,8 @@ const FIELD: usize = 100;
 const SCAN_MAX: usize = 100;
 /// Of ScrambledZipfianGenerator (`ITEM_COUNT`): its ranks are hashed to the keys that there are.
 const RANKS: u64 = 10_000_000_000;
-/// Rows of a statement that fills.
-const BATCH: u64 = 100;
+/// Rows of a transaction that fills.
+const STEP: u64 = 10_000;
 /// Bytes of a row as databases store it, with its index.
 pub(super) const ROW_BYTES: u64 = 1300;
 
@@ -179,14 +179,6 @@ fn field(random: &mut SplitMix64, into: &mut String) {
     }
 }
 
-fn insert(rows: u64) -> String {
-    let row = format!("(?{})", ", ?".repeat(FIELDS));
-    format!(
-        "INSERT INTO usertable VALUES {}",
-        vec![row; rows as usize].join(", ")
-    )
-}
-
 impl Workload for Ycsb {
     fn kinds(&self) -> Vec<(String, Op)> {
         let kind = |o: Operation| match o {
@@ -213,35 +205,28 @@ impl Workload for Ycsb {
             "CREATE TABLE usertable (YCSB_KEY VARCHAR(255) PRIMARY KEY{fields}){}",
             dialect.engine()
         ))?;
-        let whole = session.prepare(&insert(BATCH))?;
-        let one = session.prepare(&insert(1))?;
         let mut random = SplitMix64::new(seed);
-        let mut answer = Answer::default();
-        let mut texts = vec![String::new(); BATCH as usize * (FIELDS + 1)];
+        let mut value = String::new();
         // In the order of their numbers, which is none of their keys: as YCSB loads them.
         let mut number = 0;
-        session.batch("BEGIN")?;
         while number < self.rows && !stop() {
-            let (n, statement) = match self.rows - number {
-                BATCH.. => (BATCH, whole),
-                _ => (1, one),
-            };
-            for row in texts.chunks_mut(FIELDS + 1).take(n as usize) {
-                key(number, &mut row[0]);
-                row[1..].iter_mut().for_each(|f| field(&mut random, f));
-                number += 1;
+            session.batch("BEGIN")?;
+            let mut rows = Rows::of(session, "usertable");
+            for row in number..self.rows.min(number + STEP) {
+                key(row, &mut value);
+                rows.row(|s| {
+                    text(&value, s);
+                    for _ in 0..FIELDS {
+                        field(&mut random, &mut value);
+                        s.push(',');
+                        text(&value, s);
+                    }
+                })?;
             }
-            let values: Vec<Value<'_>> = texts[..n as usize * (FIELDS + 1)]
-                .iter()
-                .map(|t| Value::Text(t))
-                .collect();
-            session.execute(statement, &values, &mut answer)?;
-            if number % (BATCH * 100) == 0 {
-                session.batch("COMMIT")?;
-                session.batch("BEGIN")?;
-            }
+            rows.flush()?;
+            session.batch("COMMIT")?;
+            number += STEP;
         }
-        session.batch("COMMIT")?;
         session.batch(match dialect {
             Dialect::Mysql => "ANALYZE TABLE usertable",
             _ => "ANALYZE",
@@ -264,7 +249,10 @@ impl Workload for Ycsb {
             read: session.prepare("SELECT * FROM usertable WHERE YCSB_KEY=?")?,
             scan: session
                 .prepare("SELECT * FROM usertable WHERE YCSB_KEY>=? ORDER BY YCSB_KEY LIMIT ?")?,
-            insert: session.prepare(&insert(1))?,
+            insert: session.prepare(&format!(
+                "INSERT INTO usertable VALUES (?{})",
+                ", ?".repeat(FIELDS)
+            ))?,
             updates,
             session,
             workload: self,

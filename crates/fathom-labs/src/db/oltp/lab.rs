@@ -17,7 +17,7 @@ use super::super::server::Place;
 use super::super::sql::{Dialect, Result as SqlResult, Session, SqlError, WHOLE_TABLES, quoted};
 use super::driver::{self, Load};
 use super::results::Facts;
-use super::rows::{insert_rows, table, write_rows};
+use super::rows::{send_rows, table, write_rows};
 use super::{
     Cell, Counted, Experiment, FORMATS, Line, OltpOptions, ROW, Repeat, SCHEMA, cells, log_bytes,
     sysbench,
@@ -243,7 +243,7 @@ impl<'a> Lab<'a> {
         let filled = database.connect().and_then(|mut s| {
             s.patience(WHOLE_TABLES);
             s.batch(&table(dialect, ""))?;
-            insert_rows(&mut *s, self.options.count, self.options.db.seed, &stop)?;
+            send_rows(&mut *s, self.options.count, self.options.db.seed, &stop)?;
             s.batch("CREATE INDEX k_1 ON sbtest1(k)")?;
             match dialect {
                 Dialect::Postgres => s.batch("VACUUM ANALYZE sbtest1"),

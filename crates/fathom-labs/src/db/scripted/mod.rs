@@ -150,9 +150,9 @@ impl Measurement for SqlOptions {
         let (ramp, time) = super::times(plan, &options.db, options.ramp);
         // pgbench's tables, as two processors and a virtual disk took.
         let load = super::loading(&options.databases, options.scale, |name| match name {
-            "postgresql" => (4.0, 0.12),
+            "postgresql" => (3.0, 0.22),
             "sqlite" => (0.3, 0.08),
-            _ => (4.4, 1.2),
+            _ => (1.0, 0.35),
         });
         o.phase("making and loading the databases")
             .work(0, load, Bytes(room(options)));

@@ -1,6 +1,6 @@
 //! pgbench's tables, and the scripts that it brings (PostgreSQL 15, `pgbench.c`).
 
-use super::super::sql::{Dialect, Result, Session};
+use super::super::sql::{Dialect, Result, Rows, Session};
 use super::ScriptText;
 
 /// Bytes of one scale: 100,000 accounts with their index.
@@ -66,12 +66,12 @@ pub(super) fn fill(
     ] {
         session.batch(&format!("CREATE TABLE {table}{engine}"))?;
     }
-    for (table, columns, each) in [
-        ("pgbench_branches", "bid, bbalance", 1),
-        ("pgbench_tellers", "tid, bid, tbalance", TELLERS),
-        ("pgbench_accounts", "aid, bid, abalance, filler", ACCOUNTS),
+    for (table, each) in [
+        ("pgbench_branches (bid, bbalance)", 1),
+        ("pgbench_tellers (tid, bid, tbalance)", TELLERS),
+        ("pgbench_accounts (aid, bid, abalance, filler)", ACCOUNTS),
     ] {
-        rows(session, (table, columns), each, scale * each, stop)?;
+        rows(session, table, each, scale * each, stop)?;
     }
     for (table, key) in [("branches", "bid"), ("tellers", "tid"), ("accounts", "aid")] {
         if later && !stop() {
@@ -91,42 +91,33 @@ pub(super) fn fill(
 /// Rows 1 to `count`, `each` of them for a branch.
 fn rows(
     session: &mut dyn Session,
-    (table, columns): (&str, &str),
+    table: &str,
     each: i64,
     count: i64,
     stop: &dyn Fn() -> bool,
 ) -> Result<()> {
     use std::fmt::Write;
-    /// Rows of a statement, and statements of a transaction.
-    const BATCH: (i64, i64) = (1000, 50);
-    let mut sql = String::new();
-    let mut open = 0;
+    /// Rows of a transaction.
+    const STEP: i64 = 50_000;
     let mut next = 1;
     while next <= count && !stop() {
-        if open == 0 {
-            session.batch("BEGIN")?;
-        }
-        sql.clear();
-        let _ = write!(sql, "INSERT INTO {table} ({columns}) VALUES ");
-        let last = count.min(next + BATCH.0 - 1);
+        let last = count.min(next + STEP - 1);
+        session.batch("BEGIN")?;
+        let mut rows = Rows::of(session, table);
         for id in next..=last {
-            let comma = if id == next { "" } else { "," };
             let branch = (id - 1) / each + 1;
-            let _ = match columns.split(',').count() {
-                2 => write!(sql, "{comma}({id},0)"),
-                3 => write!(sql, "{comma}({id},{branch},0)"),
-                _ => write!(sql, "{comma}({id},{branch},0,'')"),
-            };
+            rows.row(|s| {
+                // A string takes everything.
+                let _ = match each {
+                    1 => write!(s, "{id},0"),
+                    TELLERS => write!(s, "{id},{branch},0"),
+                    _ => write!(s, "{id},{branch},0,''"),
+                };
+            })?;
         }
-        session.batch(&sql)?;
+        rows.flush()?;
+        session.batch("COMMIT")?;
         next = last + 1;
-        open = (open + 1) % BATCH.1;
-        if open == 0 {
-            session.batch("COMMIT")?;
-        }
     }
-    match open {
-        0 => Ok(()),
-        _ => session.batch("COMMIT"),
-    }
+    Ok(())
 }

@@ -14,7 +14,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::LabError;
-pub(crate) use rows::Rows;
+pub(crate) use rows::{Rows, text};
 
 /// A value of a statement.
 #[derive(Debug, Clone, Copy)]
@@ -236,6 +236,23 @@ pub(crate) trait Session: Send {
     fn patience(&mut self, _: Duration) {}
     /// Statements without values and rows; several with semicolons where the database can.
     fn batch(&mut self, sql: &str) -> Result<()>;
+    /// Begins a stream of rows for a table, which may have its columns behind its name; `false` where the database takes
+    /// none, or wants none. Until [`Session::copy_end`] nothing but [`Session::copy_data`] may follow.
+    fn copy_begin(&mut self, _table: &str) -> Result<bool> {
+        Ok(false)
+    }
+    /// Lines of rows, their values as SQL writes them (no expressions, no backslash escapes).
+    fn copy_data(&mut self, _lines: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    /// Ends the stream; says how many rows the database took as they are.
+    fn copy_end(&mut self) -> Result<u64> {
+        Ok(0)
+    }
+    /// Whether a backslash in a text means more than itself in its statements.
+    fn escapes(&self) -> bool {
+        false
+    }
     /// Makes a statement; its number is for [`Session::execute`].
     fn prepare(&mut self, sql: &str) -> Result<usize>;
     /// The same of one whose values are written as this database writes them ([`Dialect::value`]).

@@ -10,8 +10,12 @@ use super::socket::{Socket, message};
 use super::{ANSWER, Answer, Result, Session, SqlError, Value, auth};
 use crate::db::server::{Protocol, Server, Tls};
 
-/// LONG_PASSWORD, LONG_FLAG, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS, PLUGIN_AUTH.
-const CAPABILITIES: u32 = 0x1 | 0x4 | 0x200 | 0x2000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x8_0000;
+/// LONG_PASSWORD, LONG_FLAG, LOCAL_FILES, PROTOCOL_41, TRANSACTIONS, SECURE_CONNECTION, MULTI_STATEMENTS, MULTI_RESULTS,
+/// PLUGIN_AUTH. (Nothing here opens a file that a server asks for: of rows, it gets those that wait for it.)
+const CAPABILITIES: u32 =
+    0x1 | 0x4 | 0x80 | 0x200 | 0x2000 | 0x8000 | 0x1_0000 | 0x2_0000 | 0x8_0000;
+/// The server asks for the lines of a LOAD DATA LOCAL.
+const LOCAL_INFILE: u8 = 0xfb;
 const CONNECT_WITH_DB: u32 = 8;
 const SSL: u32 = 0x800;
 const MORE_RESULTS: u16 = 8;
@@ -28,6 +32,8 @@ pub(crate) struct Mysql {
     /// Ids of statements and how many values each takes.
     statements: Vec<(u32, usize)>,
     types: Vec<(u8, bool)>,
+    /// The server takes no LOAD DATA LOCAL.
+    refuses_local: bool,
 }
 
 impl Mysql {
@@ -49,6 +55,7 @@ impl Mysql {
             sequence: 0,
             statements: Vec::new(),
             types: Vec::new(),
+            refuses_local: false,
         };
         me.receive()?;
         me.refuse()?;
@@ -309,6 +316,54 @@ impl Session for Mysql {
     fn batch(&mut self, sql: &str) -> Result<()> {
         self.command(0x03, sql.as_bytes())?;
         self.rest(false, true)
+    }
+
+    /// `false` where the server does not have it (`local_infile`), or in between somebody refuses it.
+    fn copy_begin(&mut self, table: &str) -> Result<bool> {
+        if self.refuses_local {
+            return Ok(false);
+        }
+        let (name, columns) = table.split_once(' ').unwrap_or((table, ""));
+        let sql = format!(
+            "LOAD DATA LOCAL INFILE 'rows' INTO TABLE {name} CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '''' ESCAPED BY '' LINES TERMINATED BY '\\n' {columns}"
+        );
+        self.command(0x03, sql.as_bytes())?;
+        self.receive()?;
+        match self.refuse() {
+            Err(_) => {
+                self.refuses_local = true;
+                Ok(false)
+            }
+            Ok(()) if self.packet.first() == Some(&LOCAL_INFILE) => Ok(true),
+            Ok(()) => Err(SqlError::protocol("it does not ask for rows")),
+        }
+    }
+
+    fn copy_data(&mut self, lines: &[u8]) -> Result<()> {
+        // An empty packet is the end.
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.out.clear();
+        self.out.extend_from_slice(lines);
+        self.send()
+    }
+
+    /// The statement is as one with IGNORE: what does not fit is changed or left out, with a warning.
+    fn copy_end(&mut self) -> Result<u64> {
+        self.out.clear();
+        self.send()?;
+        self.receive()?;
+        self.refuse()?;
+        let mut at = Reader(&self.packet);
+        at.bytes(1)?;
+        let (taken, _last) = (at.length()?, at.length()?);
+        let (_status, warnings) = (at.u16()?, at.u16()?);
+        Ok(taken.saturating_sub(u64::from(warnings)))
+    }
+
+    fn escapes(&self) -> bool {
+        true
     }
 
     fn query(&mut self, sql: &str, answer: &mut Answer) -> Result<()> {

@@ -16,6 +16,8 @@ pub(crate) struct Postgres {
     body: Vec<u8>,
     out: Vec<u8>,
     statements: usize,
+    /// Rows are streamed: the server may say that it waits for them.
+    copying: bool,
 }
 
 impl Postgres {
@@ -52,6 +54,7 @@ impl Postgres {
             body: Vec::new(),
             out: Vec::new(),
             statements: 0,
+            copying: false,
         };
         let mut start = 196_608u32.to_be_bytes().to_vec();
         for text in ["user", &server.user, "database", database] {
@@ -208,7 +211,8 @@ impl Postgres {
                     columns(&self.body, answer)?;
                 }
                 b'D' => row(&self.body, answer)?,
-                // COPY: there is nothing that could be sent.
+                b'G' if self.copying => {}
+                // A user's COPY: there is nothing that could be sent.
                 b'G' | b'W' => {
                     self.message(b'f', |m| {
                         m.extend_from_slice(b"no data is copied by a load\0")
@@ -302,6 +306,27 @@ impl Session for Postgres {
 
     fn batch(&mut self, sql: &str) -> Result<()> {
         self.query(sql, &mut Answer::default())
+    }
+
+    /// The statement is not waited for: where it fails the server reads over the rows, and says so at their end.
+    fn copy_begin(&mut self, table: &str) -> Result<bool> {
+        let sql = format!("COPY {table} FROM STDIN (FORMAT csv, QUOTE '''', NULL 'NULL')\0");
+        self.message(b'Q', |m| m.extend_from_slice(sql.as_bytes()));
+        self.copying = true;
+        Ok(true)
+    }
+
+    fn copy_data(&mut self, lines: &[u8]) -> Result<()> {
+        self.message(b'd', |m| m.extend_from_slice(lines));
+        self.flush()
+    }
+
+    fn copy_end(&mut self) -> Result<u64> {
+        self.message(b'c', |_| ());
+        let mut answer = Answer::default();
+        let ended = self.flush().and_then(|()| self.until_ready(&mut answer));
+        self.copying = false;
+        ended.map(|()| answer.affected)
     }
 
     fn query(&mut self, sql: &str, answer: &mut Answer) -> Result<()> {
