@@ -240,6 +240,17 @@ impl Mysql {
     fn result(&mut self, binary: bool, answer: &mut Answer) -> Result<bool> {
         self.receive()?;
         self.refuse()?;
+        if self.packet.first() == Some(&LOCAL_INFILE) {
+            // A user's statement: it gets an empty file.
+            self.out.clear();
+            self.send()?;
+            self.receive()?;
+            self.refuse()?;
+            return Err(SqlError::here(
+                "LOAD DATA LOCAL: a load sends no files; use LOAD DATA on the server, or INSERT"
+                    .into(),
+            ));
+        }
         let mut at = Reader(&self.packet);
         let first = at.length()?;
         if self.packet[0] == 0 {
