@@ -342,7 +342,7 @@ impl Measurement for TpccOptions {
         let load = super::loading(&options.databases, options.warehouses, |name| match name {
             "postgresql" => (6.5, 3.0),
             "sqlite" => (3.0, 1.7),
-            _ => (0.5, 6.5),
+            _ => (0.5, 7.0),
         });
         let warm = ramp.max(Warmth::least(time)) + Nanos::from_secs(2);
         let pages = (ramp + time).as_secs_f64() * f64::from(n) * 20_000.0 * 16384.0;
